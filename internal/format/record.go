@@ -1,0 +1,140 @@
+// Package format turns evlog's structures into bytes and back. It is pure: it
+// never sees a file. docs/FORMAT.md is the normative description.
+package format
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/klauspost/crc32"
+)
+
+const (
+	// HeaderSize is the number of bytes in front of a record's key.
+	HeaderSize = 28
+	// crcEnd is where the checksummed bytes of a record start.
+	crcEnd = 8
+	// minLength is the length field of a record with neither key nor value.
+	minLength = HeaderSize - crcEnd
+	// MaxLength is the highest length field that is ever valid: 1 GiB.
+	MaxLength = 1 << 30
+	// MaxKey is the longest key in bytes.
+	MaxKey = 1<<16 - 1
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is CRC-32C, the checksum of every structure of the format.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// UpdateChecksum adds b to a checksum that is taken piece by piece.
+func UpdateChecksum(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+
+// Why bytes are not a valid record. A reader wraps one of them into an error
+// that says where.
+var (
+	ErrLength = errors.New("length out of range")
+	ErrShort  = errors.New("record runs past the end of the file")
+	ErrKey    = errors.New("key longer than the record")
+	ErrCRC    = errors.New("crc mismatch")
+	ErrOrder  = errors.New("offset not above the one before")
+	ErrZeros  = errors.New("zeros where a record should be")
+)
+
+// Header is the fixed part of a record.
+type Header struct {
+	Length uint32 // bytes that follow the crc field
+	CRC    uint32
+	Offset uint64
+	TimeMS int64
+	Schema uint16
+	KeyLen uint16
+}
+
+// Size returns the bytes of a record with such a key and value.
+func Size(keyLen, valueLen int) int64 { return HeaderSize + int64(keyLen) + int64(valueLen) }
+
+// Append encodes a record behind dst. The caller has checked the limits.
+func Append(dst []byte, offset uint64, timeMS int64, schema uint16, key, value []byte) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, HeaderSize)...)
+	dst = append(dst, key...)
+	dst = append(dst, value...)
+	b := dst[start:]
+	binary.LittleEndian.PutUint32(b[0:], uint32(len(b)-crcEnd))
+	binary.LittleEndian.PutUint64(b[8:], offset)
+	binary.LittleEndian.PutUint64(b[16:], uint64(timeMS))
+	binary.LittleEndian.PutUint16(b[24:], schema)
+	binary.LittleEndian.PutUint16(b[26:], uint16(len(key)))
+	binary.LittleEndian.PutUint32(b[4:], Checksum(b[crcEnd:]))
+	return dst
+}
+
+// ParseHeader reads the fixed part from b, which holds at least HeaderSize
+// bytes. It checks nothing.
+func ParseHeader(b []byte) Header {
+	_ = b[HeaderSize-1]
+	return Header{
+		Length: binary.LittleEndian.Uint32(b[0:]),
+		CRC:    binary.LittleEndian.Uint32(b[4:]),
+		Offset: binary.LittleEndian.Uint64(b[8:]),
+		TimeMS: int64(binary.LittleEndian.Uint64(b[16:])),
+		Schema: binary.LittleEndian.Uint16(b[24:]),
+		KeyLen: binary.LittleEndian.Uint16(b[26:]),
+	}
+}
+
+// Size is the number of bytes of the whole record.
+func (h Header) Size() int64 { return crcEnd + int64(h.Length) }
+
+// Check tests all that the header alone can tell: the lengths against each
+// other and against the bytes left in the file, and the offset against the
+// lowest that may come here.
+func (h Header) Check(remaining int64, lowest uint64) error {
+	switch {
+	case h.Length == 0 && h.CRC == 0:
+		return ErrZeros
+	case h.Length < minLength || h.Length > MaxLength:
+		return ErrLength
+	case h.Size() > remaining:
+		return ErrShort
+	case uint32(h.KeyLen) > h.Length-minLength:
+		return ErrKey
+	case h.Offset < lowest:
+		return ErrOrder
+	}
+	return nil
+}
+
+// CheckBody tests the checksum of a whole record, header included.
+func (h Header) CheckBody(record []byte) error {
+	if Checksum(record[crcEnd:h.Size()]) != h.CRC {
+		return ErrCRC
+	}
+	return nil
+}
+
+// Key returns the key of a whole record that was checked.
+func (h Header) Key(record []byte) []byte {
+	end := HeaderSize + int(h.KeyLen)
+	return record[HeaderSize:end:end]
+}
+
+// Value returns the value of a whole record that was checked.
+func (h Header) Value(record []byte) []byte {
+	end := int(h.Size())
+	return record[HeaderSize+int(h.KeyLen) : end : end]
+}
+
+// Parse checks and reads the record at the start of b, of which b holds
+// everything that is left in the file.
+func Parse(b []byte, lowest uint64) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, ErrShort
+	}
+	h := ParseHeader(b)
+	if err := h.Check(int64(len(b)), lowest); err != nil {
+		return h, err
+	}
+	return h, h.CheckBody(b)
+}
