@@ -1,0 +1,267 @@
+package evlog
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// maxCachedFiles bounds the segments that a reader keeps open while nobody reads
+// them.
+const maxCachedFiles = 8
+
+// segFile is a segment open for reading, shared by all who read it and closed
+// by the last one (refs) when it is no longer cached.
+type segFile struct {
+	base uint64
+	f    vfs.File
+	refs int // guarded by Reader.mu
+
+	mu     sync.Mutex // guards the rest
+	looked bool       // for an index
+	index  *index     // nil: none that matches
+	stale  *index     // matched before the segment grew; somebody may still use it
+	scan   *sparse    // entries found by reading, where there is no index
+}
+
+// fileCache is the open segments, most recently used last. Guarded by Reader.mu.
+type fileCache struct{ open []*segFile }
+
+// acquire opens the segment, or returns the open one if the name still leads to
+// it. fs.ErrNotExist: it is gone. The caller releases it.
+func (r *Reader) acquire(base uint64) (*segFile, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, ErrClosed
+	}
+	s := r.files.find(base)
+	if s != nil {
+		s.refs++
+	}
+	r.mu.Unlock()
+	if s != nil {
+		same, err := r.dir.Same(format.SegmentName(base), s.f)
+		if err == nil && same {
+			return s, nil
+		}
+		r.drop(s)
+		r.release(s)
+		if err != nil {
+			return nil, err
+		}
+	}
+	f, err := openSegment(r.dir, base)
+	if err != nil {
+		return nil, err
+	}
+	s = &segFile{base: base, f: f, refs: 1}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		s.refs = 0
+		s.close()
+		return nil, ErrClosed
+	}
+	r.files.add(s)
+	return s, nil
+}
+
+// release gives back what acquire returned.
+func (r *Reader) release(s *segFile) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.refs--
+	if s.refs == 0 && !r.files.holds(s) {
+		s.close()
+	}
+}
+
+// drop takes a segment out of the cache.
+func (r *Reader) drop(s *segFile) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files.remove(s)
+}
+
+func (c *fileCache) find(base uint64) *segFile {
+	for i, s := range c.open {
+		if s.base == base {
+			copy(c.open[i:], c.open[i+1:])
+			c.open[len(c.open)-1] = s
+			return s
+		}
+	}
+	return nil
+}
+
+func (c *fileCache) holds(s *segFile) bool {
+	for _, o := range c.open {
+		if o == s {
+			return true
+		}
+	}
+	return false
+}
+
+// add caches s in place of another one of that name and, when there are too
+// many, of the one used longest ago.
+func (c *fileCache) add(s *segFile) {
+	if old := c.find(s.base); old != nil {
+		c.remove(old)
+	}
+	if len(c.open) >= maxCachedFiles {
+		c.remove(c.open[0])
+	}
+	c.open = append(c.open, s)
+}
+
+func (c *fileCache) remove(s *segFile) {
+	for i, o := range c.open {
+		if o == s {
+			c.open = append(c.open[:i], c.open[i+1:]...)
+			if s.refs == 0 {
+				s.close()
+			}
+			return
+		}
+	}
+}
+
+// purge closes what is cached and not in the listing: an open file would keep
+// the space of a segment that was removed.
+func (c *fileCache) purge(segments listing) {
+	for i := len(c.open) - 1; i >= 0; i-- {
+		if base, ok := segments.covering(c.open[i].base); !ok || base != c.open[i].base {
+			c.remove(c.open[i])
+		}
+	}
+}
+
+// close closes the files. Only reading was done with them.
+func (s *segFile) close() {
+	_ = s.f.Close()
+	for _, x := range []*index{s.index, s.stale} {
+		if x != nil {
+			_ = x.close()
+		}
+	}
+}
+
+// entries returns a sparse index of the segment: the writer's, the one on disk,
+// or one that is made by reading up to the valid position upTo.
+func (s *segFile) entries(r *Reader, upTo int64) (entryList, error) {
+	if e, ok := r.src.entries(s.base); ok {
+		return e, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, err := s.indexLocked(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	if x != nil {
+		return x, nil
+	}
+	if s.scan == nil {
+		s.scan = &sparse{next: s.base, interval: r.config().IndexBytes}
+	}
+	return s.scan.extend(s.f, upTo)
+}
+
+// indexLocked returns the index on disk if it matches.
+func (s *segFile) indexLocked(dir vfs.Dir) (*index, error) {
+	if s.looked && s.index == nil {
+		return nil, nil
+	}
+	if s.index != nil {
+		info, err := s.f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		if info.Size() == s.index.header.LogSize {
+			return s.index, nil
+		}
+		// It was written at a clean close, and the writer is back.
+		s.index, s.stale = nil, s.index
+		return nil, nil
+	}
+	x, err := openIndex(dir, s.base, s.f)
+	if err != nil && !noIndex(err) {
+		return nil, err
+	}
+	s.looked, s.index = true, x
+	return x, nil
+}
+
+// header returns the header of the index on disk; ok is false where none
+// matches.
+func (s *segFile) header(dir vfs.Dir) (h format.IndexHeader, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, err := s.indexLocked(dir)
+	if err != nil || x == nil {
+		return h, false, err
+	}
+	return x.header, true, nil
+}
+
+// maxSparse bounds a sparse index made by reading: 192 KiB.
+const maxSparse = 8192
+
+// sparse is a sparse index made by reading a segment that has none: an active
+// one in another process, or one whose .idx is missing. It grows with what is
+// read, and gets coarser instead of larger.
+type sparse struct {
+	pos      int64  // read up to here
+	next     uint64 // lowest offset that may stand there
+	interval int64
+	entryAt  int64 // from here on the next entry is due
+	maxMS    int64
+	list     entrySlice
+}
+
+// extend reads on up to the position upTo.
+func (x *sparse) extend(f vfs.File, upTo int64) (entrySlice, error) {
+	fr := newFrames(f, x.pos, upTo, x.next)
+	defer fr.release()
+	for fr.pos < upTo {
+		pos := fr.pos
+		h, _, err := fr.next()
+		if err != nil {
+			if invalidRecord(err) {
+				break // for whoever reads there to report
+			}
+			return nil, err
+		}
+		if pos == 0 || h.TimeMS > x.maxMS {
+			x.maxMS = h.TimeMS
+		}
+		if pos >= x.entryAt {
+			x.list = append(x.list, format.IndexEntry{Offset: h.Offset, Pos: pos, MaxTimeMS: x.maxMS})
+			x.entryAt = pos + x.interval
+		}
+		x.pos, x.next = fr.pos, fr.lowest
+		x.thin()
+	}
+	return x.list, nil
+}
+
+// thin drops every second entry of a list that has become too long. The old
+// array stays as it is: somebody may be searching it.
+func (x *sparse) thin() {
+	if len(x.list) < maxSparse {
+		return
+	}
+	half := make(entrySlice, 0, maxSparse)
+	for i := 0; i < len(x.list); i += 2 {
+		half = append(half, x.list[i])
+	}
+	x.list = half
+	x.interval = max(1, 2*x.interval)
+}
+
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }

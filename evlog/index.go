@@ -1,0 +1,229 @@
+package evlog
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"sort"
+	"sync"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// errIndexStale: the index does not belong to the segment as it is now.
+var errIndexStale = errors.New("index does not match its segment")
+
+// indexBuilder collects what the index of a segment needs while records are
+// appended to it or read from it, in order.
+type indexBuilder struct {
+	interval int64 // bytes between entries
+	header   format.IndexHeader
+	entries  []format.IndexEntry
+	since    int64 // bytes since the last entry's record began
+}
+
+func newIndexBuilder(base uint64, interval int64) *indexBuilder {
+	return &indexBuilder{interval: interval, header: format.IndexHeader{Base: base}}
+}
+
+// add takes the record that stands at pos, behind the one added before.
+func (b *indexBuilder) add(pos int64, h format.Header) {
+	x := &b.header
+	if x.Records == 0 {
+		x.FirstOffset, x.FirstPos, x.FirstCRC = h.Offset, pos, h.CRC
+		x.MaxTimeMS, x.MinTimeMS = h.TimeMS, h.TimeMS
+	}
+	x.MaxTimeMS = max(x.MaxTimeMS, h.TimeMS)
+	x.MinTimeMS = min(x.MinTimeMS, h.TimeMS)
+	x.LastOffset, x.LastPos, x.LastCRC = h.Offset, pos, h.CRC
+	if h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0) {
+		x.Tombstones++
+	}
+	if x.Records == 0 || b.since >= b.interval {
+		b.entries = append(b.entries, format.IndexEntry{Offset: h.Offset, Pos: pos, MaxTimeMS: x.MaxTimeMS})
+		b.since = 0
+	}
+	b.since += h.Size()
+	x.Records++
+	x.LogSize = pos + h.Size()
+}
+
+// buildIndex reads the valid prefix of a segment.
+func buildIndex(f vfs.File, base uint64, interval int64) (*indexBuilder, scanResult, error) {
+	b := newIndexBuilder(base, interval)
+	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
+		b.add(pos, h)
+		return nil
+	})
+	return b, res, err
+}
+
+// writeIndex puts the index into place. It is derived data: written like
+// everything that others read (I7), and missed by nobody if this fails.
+func writeIndex(dir vfs.Dir, h format.IndexHeader, entries []format.IndexEntry) error {
+	return writeFileDurably(dir, format.IndexName(h.Base), format.EncodeIndex(h, entries))
+}
+
+// index is an open .idx that was found to match its segment. Safe for
+// concurrent use.
+type index struct {
+	f      vfs.File
+	header format.IndexHeader
+
+	mu     sync.Mutex                  // guards blocks
+	blocks map[int][]format.IndexEntry // decoded, at most maxIndexBlocks
+}
+
+// maxIndexBlocks bounds what one open index keeps in memory: 512 KiB.
+const maxIndexBlocks = 128
+
+// openIndex opens the index of a segment and compares it with the segment's
+// file. fs.ErrNotExist, format.ErrIndex and errIndexStale all mean: scan.
+func openIndex(dir vfs.Dir, base uint64, log vfs.File) (*index, error) {
+	f, err := dir.OpenFile(format.IndexName(base), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	h, err := readIndexHeader(f)
+	if err == nil {
+		err = matchIndex(h, base, log)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &index{f: f, header: h, blocks: map[int][]format.IndexEntry{}}, nil
+}
+
+func readIndexHeader(f vfs.File) (format.IndexHeader, error) {
+	var b [format.IndexHeaderSize]byte
+	if err := readFull(f, b[:], 0); err != nil {
+		if errors.Is(err, format.ErrShort) {
+			return format.IndexHeader{}, format.ErrIndex
+		}
+		return format.IndexHeader{}, err
+	}
+	return format.ParseIndexHeader(b[:])
+}
+
+// matchIndex tests whether an index's header describes the segment's file: its
+// size, and of its first and last record offset, position and crc.
+func matchIndex(h format.IndexHeader, base uint64, log vfs.File) error {
+	info, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	if h.Base != base || h.LogSize != info.Size() || (h.Records == 0) != (h.LogSize == 0) {
+		return errIndexStale
+	}
+	if h.Records == 0 {
+		return nil
+	}
+	if err := matchRecord(log, h.FirstPos, h.LogSize, h.FirstOffset, h.FirstCRC, false); err != nil {
+		return err
+	}
+	return matchRecord(log, h.LastPos, h.LogSize, h.LastOffset, h.LastCRC, true)
+}
+
+func matchRecord(log vfs.File, pos, size int64, offset uint64, crc uint32, last bool) error {
+	var b [format.HeaderSize]byte
+	if pos > size-format.HeaderSize {
+		return errIndexStale
+	}
+	if err := readFull(log, b[:], pos); err != nil {
+		if errors.Is(err, format.ErrShort) {
+			return errIndexStale
+		}
+		return err
+	}
+	h := format.ParseHeader(b[:])
+	if h.Offset != offset || h.CRC != crc || pos+h.Size() > size || last && pos+h.Size() != size {
+		return errIndexStale
+	}
+	return nil
+}
+
+func (x *index) close() error { return x.f.Close() }
+
+func (x *index) len() int { return int(x.header.Entries) }
+
+// entry returns entry i, whose block is checked.
+func (x *index) entry(i int) (format.IndexEntry, error) {
+	block, err := x.block(i / format.IndexBlockEntries)
+	if err != nil {
+		return format.IndexEntry{}, err
+	}
+	if n := i % format.IndexBlockEntries; n < len(block) {
+		return block[n], nil
+	}
+	return format.IndexEntry{}, format.ErrIndex
+}
+
+func (x *index) block(i int) ([]format.IndexEntry, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b, ok := x.blocks[i]; ok {
+		return b, nil
+	}
+	pos, size := x.header.IndexBlockRange(i)
+	buf := make([]byte, size)
+	if err := readFull(x.f, buf, pos); err != nil {
+		return nil, err
+	}
+	b, err := format.ParseIndexBlock(make([]format.IndexEntry, 0, format.IndexBlockEntries), buf)
+	if err != nil {
+		return nil, err
+	}
+	if len(x.blocks) >= maxIndexBlocks {
+		clear(x.blocks)
+	}
+	x.blocks[i] = b
+	return b, nil
+}
+
+// entryList is a sparse index to look things up in.
+type entryList interface {
+	len() int
+	entry(i int) (format.IndexEntry, error)
+}
+
+// entrySlice is an entryList in memory.
+type entrySlice []format.IndexEntry
+
+func (s entrySlice) len() int                               { return len(s) }
+func (s entrySlice) entry(i int) (format.IndexEntry, error) { return s[i], nil }
+
+// lastEntry returns the last entry for which before holds; before must hold for
+// a prefix of the list. ok is false where it holds for none.
+func lastEntry(l entryList, before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
+	i := sort.Search(l.len(), func(i int) bool {
+		if err != nil {
+			return true
+		}
+		var at format.IndexEntry
+		at, err = l.entry(i)
+		return err != nil || !before(at)
+	})
+	if err != nil || i == 0 {
+		return e, false, err
+	}
+	e, err = l.entry(i - 1)
+	return e, err == nil, err
+}
+
+// trustEntry tests that a valid record with exactly the entry's offset stands
+// at its position; nothing else makes an entry credible.
+func trustEntry(log vfs.File, e format.IndexEntry, size int64) bool {
+	fr := newFrames(log, e.Pos, size, e.Offset)
+	fr.ahead = format.IndexBlockSize
+	defer fr.release()
+	h, _, err := fr.next()
+	return err == nil && h.Offset == e.Offset
+}
+
+// noIndex reports whether err only says that there is no usable index.
+func noIndex(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrIndex) ||
+		errors.Is(err, errIndexStale) || errors.Is(err, format.ErrShort)
+}

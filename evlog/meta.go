@@ -1,0 +1,278 @@
+package evlog
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+const (
+	formatVersion = 1
+	// maxMetaBytes bounds log.json and consumers.json.
+	maxMetaBytes = 16 << 20
+)
+
+// meta is log.json. Fields that this version does not know are kept.
+type meta struct {
+	Format    int
+	ID        string
+	CreatedMS int64
+	Config    metaConfig
+	OpenHook  string
+	Gaps      []OffsetRange
+
+	other, otherConfig map[string]json.RawMessage
+}
+
+// metaConfig is the stored part of the options. Zero fields are not stored.
+type metaConfig struct {
+	SegmentBytes   int64  `json:"segment_bytes,omitempty"`
+	SegmentAgeMS   int64  `json:"segment_age_ms,omitempty"`
+	IndexBytes     int64  `json:"index_bytes,omitempty"`
+	Sync           string `json:"sync,omitempty"`
+	SyncIntervalMS int64  `json:"sync_interval_ms,omitempty"`
+}
+
+// metaJSON is the order of log.json's fields on disk.
+type metaJSON struct {
+	Format    int             `json:"format"`
+	ID        string          `json:"id"`
+	CreatedMS int64           `json:"created_ms"`
+	Config    json.RawMessage `json:"config"`
+	OpenHook  string          `json:"open_hook,omitempty"`
+	Gaps      [][2]uint64     `json:"gaps,omitempty"`
+}
+
+// errMeta: log.json is there and is none.
+var errMeta = errors.New("log.json is damaged")
+
+// readMeta reads log.json. fs.ErrNotExist: missing; errMeta: damaged;
+// ErrVersion: from a later version, with everything else unknown.
+func readMeta(dir vfs.Dir) (*meta, error) {
+	b, err := readFile(dir, format.MetaName, maxMetaBytes)
+	if err != nil {
+		return nil, err
+	}
+	return parseMeta(b)
+}
+
+func parseMeta(b []byte) (*meta, error) {
+	// The version decides whether anything else can be understood.
+	var v struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("%w: %v", errMeta, err)
+	}
+	if v.Format > formatVersion {
+		return nil, fmt.Errorf("format %d: %w (it knows %d)", v.Format, ErrVersion, formatVersion)
+	}
+	var j metaJSON
+	m := &meta{}
+	err := errors.Join(json.Unmarshal(b, &j), json.Unmarshal(b, &m.other))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errMeta, err)
+	}
+	if len(j.Config) > 0 {
+		if err := errors.Join(json.Unmarshal(j.Config, &m.Config), json.Unmarshal(j.Config, &m.otherConfig)); err != nil {
+			return nil, fmt.Errorf("%w: config: %v", errMeta, err)
+		}
+	}
+	if j.Format < 1 || j.ID == "" || m.Config.invalid() {
+		return nil, fmt.Errorf("%w: no format, no id, or a config out of range", errMeta)
+	}
+	m.Format, m.ID, m.CreatedMS, m.OpenHook = j.Format, j.ID, j.CreatedMS, j.OpenHook
+	for _, g := range j.Gaps {
+		m.Gaps = append(m.Gaps, OffsetRange{From: g[0], To: g[1]})
+	}
+	return m, nil
+}
+
+func (c metaConfig) invalid() bool {
+	_, err := parseSyncPolicy(c.Sync)
+	return err != nil || c.SegmentBytes < 0 || c.IndexBytes < 0 || c.SegmentAgeMS < 0 || c.SyncIntervalMS < 0 ||
+		c.SegmentAgeMS > maxMillis || c.SyncIntervalMS > maxMillis
+}
+
+// maxMillis is the longest time.Duration in milliseconds.
+const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
+
+func parseSyncPolicy(s string) (SyncPolicy, error) {
+	if s == "" {
+		return SyncAlways, nil
+	}
+	for p := SyncAlways; p <= SyncFlush; p++ {
+		if p.String() == s {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("sync policy %q", s)
+}
+
+func (m *meta) encode() ([]byte, error) {
+	config, err := mergeJSON(m.Config, m.otherConfig)
+	if err != nil {
+		return nil, err
+	}
+	j := metaJSON{Format: m.Format, ID: m.ID, CreatedMS: m.CreatedMS, Config: config, OpenHook: m.OpenHook}
+	for _, g := range m.Gaps {
+		j.Gaps = append(j.Gaps, [2]uint64{g.From, g.To})
+	}
+	b, err := mergeJSON(j, m.other)
+	return append(b, '\n'), err
+}
+
+// mergeJSON encodes the struct v and, behind its fields, those of other that it
+// has no name for.
+func mergeJSON(v any, other map[string]json.RawMessage) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	known, err := jsonNames(v)
+	if err != nil {
+		return nil, err
+	}
+	rest := map[string]json.RawMessage{}
+	for name, raw := range other {
+		if !known[name] {
+			rest[name] = raw
+		}
+	}
+	if len(rest) == 0 {
+		return b, nil
+	}
+	extra, err := json.Marshal(rest)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(b, []byte("{}")) {
+		return extra, nil
+	}
+	return append(append(b[:len(b)-1], ','), extra[1:]...), nil
+}
+
+// store puts log.json into place.
+func (m *meta) store(dir vfs.Dir) error {
+	b, err := m.encode()
+	if err != nil {
+		return err
+	}
+	return writeFileDurably(dir, format.MetaName, b)
+}
+
+// newMeta makes the identity of a new log.
+func newMeta(clock Clock) *meta {
+	return &meta{Format: formatVersion, ID: newUUID(), CreatedMS: clock.Now().UnixMilli()}
+}
+
+// newUUID returns a random UUID (version 4).
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// apply stores the options that are set and reports whether that changed
+// anything.
+func (c *metaConfig) apply(o Options) (changed bool) {
+	old := *c
+	if o.SegmentBytes != 0 {
+		c.SegmentBytes = o.SegmentBytes
+	}
+	if o.IndexBytes != 0 {
+		c.IndexBytes = o.IndexBytes
+	}
+	if o.SegmentAge != 0 {
+		c.SegmentAgeMS = max(0, o.SegmentAge.Milliseconds())
+	}
+	if o.Sync != 0 {
+		c.Sync = o.Sync.String()
+	}
+	if o.SyncInterval != 0 {
+		c.SyncIntervalMS = o.SyncInterval.Milliseconds()
+	}
+	return *c != old
+}
+
+// fillDefaults sets what a new log keeps for good, so that a later version with
+// other defaults treats it alike.
+func (c *metaConfig) fillDefaults() {
+	s := c.stored()
+	c.SegmentBytes, c.IndexBytes = s.SegmentBytes, s.IndexBytes
+	c.Sync, c.SyncIntervalMS = s.Sync.String(), s.SyncInterval.Milliseconds()
+}
+
+// stored is the configuration with its defaults.
+func (c metaConfig) stored() StoredConfig {
+	policy, _ := parseSyncPolicy(c.Sync) // checked when it was read
+	s := StoredConfig{
+		SegmentBytes: c.SegmentBytes,
+		SegmentAge:   time.Duration(c.SegmentAgeMS) * time.Millisecond,
+		IndexBytes:   c.IndexBytes,
+		Sync:         policy,
+		SyncInterval: time.Duration(c.SyncIntervalMS) * time.Millisecond,
+	}
+	if s.SegmentBytes == 0 {
+		s.SegmentBytes = DefaultSegmentBytes
+	}
+	if s.IndexBytes == 0 {
+		s.IndexBytes = DefaultIndexBytes
+	}
+	if s.SyncInterval == 0 {
+		s.SyncInterval = DefaultSyncInterval
+	}
+	return s
+}
+
+// covered reports whether every offset of [from, to) lies in a gap that repair
+// left.
+func covered(gaps []OffsetRange, from, to uint64) bool {
+	for from < to {
+		next := from
+		for _, g := range gaps {
+			if g.From <= from && from < g.To {
+				next = max(next, g.To)
+			}
+		}
+		if next == from {
+			return false
+		}
+		from = next
+	}
+	return true
+}
+
+// maxCommitted returns the highest next_offset in consumers.json, 0 where there
+// is none. A damaged file is an error: what consumers have seen is not known.
+func maxCommitted(dir vfs.Dir) (uint64, error) {
+	b, err := readFile(dir, format.ConsumersName, maxMetaBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var j struct {
+		Consumers map[string]struct {
+			NextOffset uint64 `json:"next_offset"`
+		} `json:"consumers"`
+	}
+	if err := json.Unmarshal(b, &j); err != nil {
+		return 0, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
+	}
+	var highest uint64
+	for _, c := range j.Consumers {
+		highest = max(highest, c.NextOffset)
+	}
+	return highest, nil
+}

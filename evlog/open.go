@@ -1,0 +1,437 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Open opens the log in dir for writing, and creates it if there is none. Nil
+// options mean defaults. There is one writer at a time: ErrLocked.
+//
+// After a crash, opening cuts what was torn off the end of the active segment
+// and makes everything before it durable. Acknowledged data that is damaged or
+// missing is ErrCorrupt, and nothing is changed. ctx ends a long opening; it has
+// no meaning for the opened log.
+func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d, err := openDir(ctx, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		dir:    d,
+		opts:   o,
+		clock:  o.Clock,
+		logger: o.Logger,
+		turn:   make(chan struct{}, 1),
+	}
+	l.onEvent = o.OnEvent
+	if err := l.open(ctx); err != nil {
+		return nil, errors.Join(err, l.abandon())
+	}
+	return l, nil
+}
+
+// openDir opens the log's directory, and makes it if needed.
+func openDir(ctx context.Context, path string, o Options) (vfs.Dir, error) {
+	fsys := vfs.FromContext(ctx)
+	if !o.MustExist {
+		if err := fsys.MkdirAll(path, dirPerm); err != nil {
+			return nil, wrap("open", err)
+		}
+	}
+	d, err := fsys.OpenDir(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("evlog: open %s: %w: the directory is missing", path, ErrNoLog)
+		}
+		return nil, wrap("open", err)
+	}
+	if err := refuseNetwork(d, o.AllowNetworkFS); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func refuseNetwork(d vfs.Dir, allow bool) error {
+	kind, err := d.Network()
+	if err != nil {
+		return wrap("find out the file system of "+d.Path(), err)
+	}
+	if kind != "" && !allow {
+		return fmt.Errorf("evlog: open %s: %w (%s)", d.Path(), ErrNetworkFS, kind)
+	}
+	return nil
+}
+
+// open does everything between the open directory and the working log.
+func (l *Log) open(ctx context.Context) error {
+	if l.opts.MustExist {
+		if err := mustHold(l.dir); err != nil {
+			return err
+		}
+	}
+	lock, err := lockWriter(l.dir, l.clock)
+	if err != nil {
+		return err
+	}
+	l.lock = lock
+	cut, err := l.recover(ctx)
+	if err != nil {
+		return err
+	}
+	segments, err := listSegments(l.dir)
+	if err != nil {
+		return wrap("list "+l.dir.Path(), err)
+	}
+	if l.opts.Verify == VerifyAll {
+		if err := verifyClosed(ctx, l.dir, segments, l.meta.Gaps); err != nil {
+			return err
+		}
+	}
+	l.begin(segments)
+	if err := l.runHook(ctx); err != nil {
+		return errors.Join(err, l.stopWorkers())
+	}
+	l.mu.Lock()
+	l.hookOK = l.meta.OpenHook == "" || l.meta.OpenHook == l.opts.OpenHook.Name
+	l.mu.Unlock()
+	l.event(Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut})
+	return nil
+}
+
+// begin starts the goroutines and makes the recovered state the log's.
+func (l *Log) begin(segments listing) {
+	a := &l.act
+	l.id, l.config = l.meta.ID, l.meta.Config.stored()
+	l.nextOffset, l.segBytes = a.next, a.pos
+	l.sinceEntry = l.config.IndexBytes // the next record gets an entry
+	l.pub.set(l.position())
+	l.reader = newLogReader(l)
+	l.house.start(l, segments)
+	l.zero.start(l)
+	l.zero.use(a.base, a.pos)
+	l.flush.start(l)
+}
+
+// runHook runs the open hook. The log is recovered and readable, and nothing
+// can be appended yet.
+func (l *Log) runHook(ctx context.Context) (err error) {
+	h := l.opts.OpenHook
+	if h.Run == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("evlog: open hook %q: panic: %v", h.Name, p)
+		}
+	}()
+	err = h.Run(ctx, HookState{
+		LogID:  l.id,
+		Next:   l.act.next,
+		Stored: l.meta.OpenHook == h.Name,
+		Gaps:   l.meta.Gaps,
+		Reader: l.reader,
+	})
+	if err != nil {
+		return fmt.Errorf("evlog: open hook %q: %w", h.Name, err)
+	}
+	return nil
+}
+
+// stopWorkers ends the goroutines of a log whose opening failed late.
+func (l *Log) stopWorkers() error {
+	l.flush.stop()
+	l.zero.stop()
+	l.house.stop()
+	l.reader.shut()
+	return nil
+}
+
+// abandon releases what a failed opening holds.
+func (l *Log) abandon() error {
+	var err error
+	if l.act.prior != nil {
+		err = l.act.dropPrior()
+	}
+	if l.act.f != nil {
+		err = errors.Join(err, l.act.f.Close())
+	}
+	err = errors.Join(err, l.act.durable.close())
+	if l.lock != nil {
+		err = errors.Join(err, l.lock.release())
+	}
+	return errors.Join(err, l.dir.Close())
+}
+
+// recover brings the directory into a state that can be appended to, and
+// fills in act. cut is the number of bytes cut off the active segment. The
+// rules are docs/FORMAT.md's, "Opening for writing".
+func (l *Log) recover(ctx context.Context) (cut int64, err error) {
+	// Names in the page cache are no evidence (I5).
+	if err := l.dir.Sync(); err != nil {
+		return 0, wrap("sync "+l.dir.Path(), err)
+	}
+	if err := l.dir.SyncParent(); err != nil {
+		return 0, wrap("sync the directory above "+l.dir.Path(), err)
+	}
+	names, err := l.dir.Names()
+	if err != nil {
+		return 0, wrap("list "+l.dir.Path(), err)
+	}
+	if err := removeTemps(l.dir, names); err != nil {
+		return 0, err
+	}
+	s, err := l.survey(names)
+	if err != nil {
+		return 0, err
+	}
+	if s.unfinished {
+		return 0, l.create(s)
+	}
+	if err := l.configure(); err != nil {
+		return 0, err
+	}
+	return l.recoverActive(ctx, s)
+}
+
+// survey is what opening found before it changes anything.
+type survey struct {
+	segments   listing
+	durable    format.Durable
+	durableErr error // why durable is not known
+	unfinished bool  // creation did not get to its end, or no record came after
+}
+
+// survey reads what says what the log is, and refuses what it must not touch.
+func (l *Log) survey(names []string) (survey, error) {
+	s := survey{segments: segmentsOf(names)}
+	s.durable, s.durableErr = readDurable(l.dir)
+	if err := s.durableErr; err != nil && !durableUnknown(err) {
+		return s, wrap("read DURABLE", err)
+	}
+	m, metaErr := readMeta(l.dir)
+	switch err := metaErr; {
+	case err == nil:
+		l.meta = m
+	case errors.Is(err, ErrVersion):
+		return s, fmt.Errorf("evlog: open %s: %w", pathOf(l.dir, format.MetaName), err)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeta):
+		return s, wrap("read log.json", err)
+	}
+	if len(s.segments) == 0 {
+		return s, l.surveyEmpty(&s)
+	}
+	if s.durableErr == nil && s.durable.Base > s.segments.active() {
+		base := s.durable.Base
+		return s, fmt.Errorf("evlog: open: %w", corrupt(l.dir, base, 0, base, errors.New("the active segment is missing")))
+	}
+	var err error
+	if s.unfinished, err = neverHeldARecord(l.dir, s); err != nil {
+		return s, err
+	}
+	if l.meta == nil && !s.unfinished {
+		return s, fmt.Errorf("evlog: open: %w", &CorruptError{
+			Path: pathOf(l.dir, format.MetaName),
+			Err:  fmt.Errorf("the log's identity is not known, repair gives it a new one: %w", metaErr),
+		})
+	}
+	return s, nil
+}
+
+// durableUnknown reports whether reading DURABLE said that it is missing or
+// damaged, as opposed to a failure of reading.
+func durableUnknown(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrDurable)
+}
+
+// surveyEmpty decides what a directory without any segment is.
+func (l *Log) surveyEmpty(s *survey) error {
+	committed, err := maxCommitted(l.dir)
+	if err != nil {
+		return wrap("open", err)
+	}
+	next := max(s.durable.NextOffset, committed)
+	if next > 0 {
+		return fmt.Errorf("evlog: open: %w", &CorruptError{
+			Path: l.dir.Path(), Offset: 0,
+			Err: fmt.Errorf("every segment is missing, and offsets below %d were in use", next),
+		})
+	}
+	s.unfinished = true
+	return nil
+}
+
+// neverHeldARecord reports whether the log is as creation leaves it.
+func neverHeldARecord(dir vfs.Dir, s survey) (bool, error) {
+	if len(s.segments) != 1 || s.segments[0] != 0 || s.durable.NextOffset > 0 {
+		return false, nil
+	}
+	f, err := openSegment(dir, 0)
+	if err != nil {
+		return false, wrap("open", err)
+	}
+	defer f.Close()
+	fr, err := wholeFile(f, 0)
+	if err != nil {
+		return false, wrap("open", err)
+	}
+	defer fr.release()
+	switch _, _, err := fr.next(); {
+	case err == nil:
+		return false, nil
+	case err != io.EOF && !invalidRecord(err):
+		return false, wrap("read segment 0", err)
+	}
+	// Bytes that are no record may be damage: the ordinary way keeps them.
+	if fr.limit > 0 && !onlyZeros(f, fr.limit) {
+		return false, nil
+	}
+	committed, err := maxCommitted(dir)
+	return err == nil && committed == 0, nil
+}
+
+func wholeFile(f vfs.File, base uint64) (frames, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return frames{}, err
+	}
+	return newFrames(f, 0, info.Size(), base), nil
+}
+
+// create makes a new log, or makes the names of one that never held a record
+// again: a directory sync may have failed, and then the page cache is no
+// evidence of them. A valid log.json is kept.
+func (l *Log) create(s survey) error {
+	if l.meta == nil {
+		l.meta = newMeta(l.clock)
+	}
+	l.meta.Config.apply(l.opts)
+	l.meta.Config.fillDefaults()
+	if err := l.meta.store(l.dir); err != nil {
+		return wrap("create log.json", err)
+	}
+	if err := l.act.durable.at(l.dir).recreate(format.Durable{}); err != nil {
+		return wrap("create DURABLE", err)
+	}
+	if len(s.segments) > 0 {
+		if err := removeSegment(l.dir, 0); err != nil {
+			return err
+		}
+	}
+	f, err := l.createSegment(0)
+	if err != nil {
+		return wrap("create the first segment", err)
+	}
+	l.act.become(f, 0, l.meta.Config.IndexBytes)
+	if err := l.dir.SyncParent(); err != nil {
+		return wrap("sync the directory above "+l.dir.Path(), err)
+	}
+	return nil
+}
+
+// removeSegment unlinks a segment that holds no record, and its index.
+func removeSegment(dir vfs.Dir, base uint64) error {
+	if err := dir.Remove(format.SegmentName(base)); err != nil {
+		return wrap("remove an empty segment", err)
+	}
+	if err := dir.Remove(format.IndexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wrap("remove an empty segment's index", err)
+	}
+	return wrap("sync "+dir.Path(), dir.Sync())
+}
+
+// configure takes over the stored options and stores the ones that are set,
+// durably and before the first append.
+func (l *Log) configure() error {
+	if !l.meta.Config.apply(l.opts) {
+		return nil
+	}
+	if err := l.meta.store(l.dir); err != nil {
+		return wrap("store the options in log.json", err)
+	}
+	l.logger.Info("options stored", "config", l.meta.Config)
+	l.event(Event{Kind: EventConfigured})
+	return nil
+}
+
+// removeTemps removes what unfinished writes left. Those of consumers.json
+// belong to whoever holds its lock.
+func removeTemps(dir vfs.Dir, names []string) error {
+	for _, name := range names {
+		if !isTemp(name) || isConsumersTemp(name) {
+			continue
+		}
+		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return wrap("remove an unfinished write", err)
+		}
+	}
+	return removeConsumersTemps(dir, names)
+}
+
+func removeConsumersTemps(dir vfs.Dir, names []string) (err error) {
+	var lock vfs.Lock
+	for _, name := range names {
+		if !isConsumersTemp(name) {
+			continue
+		}
+		if lock == nil {
+			if lock, err = dir.Lock(format.ConsumersLock); err != nil {
+				return nil // somebody is committing; a later opening removes it
+			}
+			defer func() { err = errors.Join(err, lock.Unlock()) }()
+		}
+		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return wrap("remove an unfinished write", err)
+		}
+	}
+	return nil
+}
+
+// wrap adds what was being done; nil stays nil.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("evlog: %s: %w", doing, err)
+}
+
+// mustHold tests that there is a log in dir, and says what is there instead.
+func mustHold(dir vfs.Dir) error {
+	names, err := dir.Names()
+	if err != nil {
+		return wrap("list "+dir.Path(), err)
+	}
+	switch {
+	case len(segmentsOf(names)) > 0:
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("evlog: open %s: %w: the directory is empty", dir.Path(), ErrNoLog)
+	}
+	for _, name := range names {
+		if name == format.DurableName || name == format.MetaName {
+			return lostSegments(dir)
+		}
+	}
+	return fmt.Errorf("evlog: open %s: %w: the directory holds other files", dir.Path(), ErrNoLog)
+}
+
+// lostSegments says what a log's directory without segments is.
+func lostSegments(dir vfs.Dir) error {
+	if d, err := readDurable(dir); err == nil && d.NextOffset > 0 {
+		return fmt.Errorf("evlog: open: %w", &CorruptError{
+			Path: dir.Path(),
+			Err:  fmt.Errorf("every segment is missing, and offsets below %d were in use", d.NextOffset),
+		})
+	}
+	return fmt.Errorf("evlog: open %s: %w: its creation was not finished; opening for writing finishes it", dir.Path(), ErrNoLog)
+}

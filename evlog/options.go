@@ -1,0 +1,215 @@
+package evlog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultSegmentBytes   = 64 << 20
+	DefaultIndexBytes     = 4 << 10
+	DefaultMaxRecordBytes = 64 << 20
+	DefaultBufferBytes    = 4 << 20
+	DefaultSyncInterval   = 100 * time.Millisecond
+)
+
+// SyncPolicy says when enqueued records are made durable. Append waits for
+// durability under every policy.
+type SyncPolicy uint8
+
+const (
+	// SyncAlways syncs each batch as soon as the disk is free. The default.
+	SyncAlways SyncPolicy = iota + 1
+	// SyncInterval syncs every Options.SyncInterval; Append waits for that.
+	SyncInterval
+	// SyncFlush syncs only for Append, Flush, Close, and a roll.
+	SyncFlush
+)
+
+// String is the policy's name in log.json and on the command line.
+func (p SyncPolicy) String() string {
+	switch p {
+	case SyncAlways:
+		return "always"
+	case SyncInterval:
+		return "interval"
+	case SyncFlush:
+		return "flush"
+	}
+	return fmt.Sprintf("SyncPolicy(%d)", uint8(p))
+}
+
+// VerifyMode says how much of the log opening reads.
+type VerifyMode uint8
+
+const (
+	// VerifyActive reads the active segment, or after a clean close only its
+	// last record. Damage in a closed segment is found by whoever reads it. The
+	// default.
+	VerifyActive VerifyMode = iota
+	// VerifyAll reads every segment and fails on the first damage.
+	VerifyAll
+)
+
+// Options are the choices of a writer. Nil and the zero value mean defaults.
+//
+// The fields of the first group are stored in log.json: zero keeps what is
+// stored (or takes the default when the log is created), anything else is
+// stored durably before the first append.
+type Options struct {
+	// SegmentBytes is the size from which the writer starts a new segment. A
+	// batch is never divided, so a segment may be larger. Default 64 MiB; from 1.
+	SegmentBytes int64
+	// SegmentAge starts a new segment when the first record of the active one
+	// was appended this long ago, also when nothing is appended. Whole
+	// milliseconds; default never; negative turns a stored age off.
+	SegmentAge time.Duration
+	// IndexBytes is the distance between entries of the sparse index. Default
+	// 4 KiB; from 1.
+	IndexBytes int64
+	// Sync is the policy for enqueued records. Default SyncAlways.
+	Sync SyncPolicy
+	// SyncInterval is the interval of that policy. Whole milliseconds; default
+	// 100 ms; setting it alone does not choose the policy.
+	SyncInterval time.Duration
+
+	// MaxRecordBytes is the largest record that is accepted, overhead included.
+	// Default 64 MiB; at most 1 GiB. Readers take any legal record.
+	MaxRecordBytes int64
+	// BufferBytes bounds the records that were accepted and are not yet written
+	// to the file; appending waits for room. A batch that is larger is accepted
+	// when the buffer is empty. Default 4 MiB.
+	BufferBytes int64
+	// Verify says how much opening reads. Default VerifyActive.
+	Verify VerifyMode
+	// NoPreallocate leaves the active segment at its exact size. By default it
+	// is prepared with zeros ahead of the records, which makes each sync cheaper.
+	NoPreallocate bool
+	// AllowNetworkFS opens a log on a network file system, without any promise.
+	AllowNetworkFS bool
+	// MustExist makes Open refuse to create a log: ErrNoLog.
+	MustExist bool
+	// OpenHook runs inside Open, after recovery and before any append. If it
+	// fails, Open fails. The zero Hook is none.
+	OpenHook Hook
+	// OnEvent is called for each Event, one at a time, on whichever goroutine
+	// it happened. It must be quick and must not call the log. A panic in it
+	// poisons the log. Nil is none.
+	OnEvent func(Event)
+	// Logger gets what happened. Nil is silent.
+	Logger *slog.Logger
+	// Clock replaces the system's clock. Nil is the system's.
+	Clock Clock
+}
+
+// Hook is a named function that has to run before a log may be appended to.
+// Once its name is stored (Log.RequireHook), a writer without a hook of that
+// name may maintain the log but not append to it.
+type Hook struct {
+	// Name is what log.json stores. Required where Run is set.
+	Name string
+	// Run gets the recovered state. It runs before the first append.
+	Run func(ctx context.Context, s HookState) error
+}
+
+// HookState is what an open hook sees.
+type HookState struct {
+	LogID string
+	// Next is the offset after the last record of the recovered log, all of
+	// which is durable.
+	Next uint64
+	// Stored tells whether log.json names this hook already.
+	Stored bool
+	// Gaps are the half-open offset ranges that repair left without records.
+	Gaps []OffsetRange
+	// Reader reads the recovered log.
+	Reader *Reader
+}
+
+// OffsetRange is the half-open range [From, To).
+type OffsetRange struct{ From, To uint64 }
+
+// ReaderOptions are the choices of OpenReader. Nil and the zero value mean
+// defaults.
+type ReaderOptions struct {
+	// BeyondDurable reads the valid records beyond the durable position too, up
+	// to the first damage: to salvage what a power failure left, never for
+	// consumers, since these records can still vanish.
+	BeyondDurable bool
+	// PollInterval is how often a follower looks for new records where the
+	// system sends no file events. Default 1 ms after activity, growing to
+	// 100 ms when idle; set, it is fixed.
+	PollInterval time.Duration
+	// NoFileEvents follows by polling alone.
+	NoFileEvents bool
+	// Logger gets notices. Nil is silent.
+	Logger *slog.Logger
+	// Clock replaces the system's clock. Nil is the system's.
+	Clock Clock
+}
+
+func badOption(field, format string, args ...any) error {
+	return fmt.Errorf("evlog: options: %s %s: %w", field, fmt.Sprintf(format, args...), ErrBadOptions)
+}
+
+// withDefaults returns a checked copy in which everything that is not stored in
+// log.json has its value.
+func (o *Options) withDefaults() (Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	switch {
+	case c.SegmentBytes < 0:
+		return c, badOption("SegmentBytes", "is %d", c.SegmentBytes)
+	case c.IndexBytes < 0:
+		return c, badOption("IndexBytes", "is %d", c.IndexBytes)
+	case c.Sync > SyncFlush:
+		return c, badOption("Sync", "is %d", c.Sync)
+	case c.SyncInterval < 0 || c.SyncInterval%time.Millisecond != 0:
+		return c, badOption("SyncInterval", "is %v, not whole milliseconds above 0", c.SyncInterval)
+	case c.SegmentAge%time.Millisecond != 0:
+		return c, badOption("SegmentAge", "is %v, not whole milliseconds", c.SegmentAge)
+	case c.MaxRecordBytes < 0 || c.MaxRecordBytes > MaxRecordBytes:
+		return c, badOption("MaxRecordBytes", "is %d, not in 1 to %d", c.MaxRecordBytes, MaxRecordBytes)
+	case c.BufferBytes < 0:
+		return c, badOption("BufferBytes", "is %d", c.BufferBytes)
+	case c.Verify > VerifyAll:
+		return c, badOption("Verify", "is %d", c.Verify)
+	case c.OpenHook.Run != nil && c.OpenHook.Name == "":
+		return c, badOption("OpenHook", "has no name")
+	}
+	if c.MaxRecordBytes == 0 {
+		c.MaxRecordBytes = DefaultMaxRecordBytes
+	}
+	if c.BufferBytes == 0 {
+		c.BufferBytes = DefaultBufferBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = newSystemClock()
+	}
+	return c, nil
+}
+
+func (o *ReaderOptions) withDefaults() (ReaderOptions, error) {
+	var c ReaderOptions
+	if o != nil {
+		c = *o
+	}
+	if c.PollInterval < 0 {
+		return c, badOption("PollInterval", "is %v", c.PollInterval)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = newSystemClock()
+	}
+	return c, nil
+}

@@ -1,0 +1,220 @@
+package evlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/evlog-go/evlog/internal/format"
+)
+
+// Records yields the records from offset from on, in order, up to the durable
+// end as it was when the iteration began. Each is valid until the next step. An
+// error is yielded last, with a zero Record: an *OffsetError when from is below
+// the first offset left or beyond the end, a *CorruptError at damage (reading
+// stops there, nothing is skipped), or the context's.
+func (r *Reader) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		w, err := r.start(ctx, from)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer w.close()
+		if err := w.each(ctx, yield); err != nil && err != errStopped {
+			yield(Record{}, err)
+		}
+	}
+}
+
+// Follow is Records that goes on: when everything durable has been read it
+// waits for more, without using the processor, until ctx ends. It ends with the
+// context's error, or ErrClosed when the reader or the log of this process is
+// closed.
+func (r *Reader) Follow(ctx context.Context, from uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		w, err := r.start(ctx, from)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer w.close()
+		wait, stop := r.src.waiter()
+		defer stop()
+		for {
+			if err := w.each(ctx, yield); err != nil {
+				if err != errStopped {
+					yield(Record{}, err)
+				}
+				return
+			}
+			if err := w.await(ctx, wait); err != nil {
+				yield(Record{}, err)
+				return
+			}
+		}
+	}
+}
+
+// errStopped says that the caller has left the loop.
+var errStopped = errors.New("iteration stopped")
+
+// each yields the records up to the limit.
+func (w *walker) each(ctx context.Context, yield func(Record, error) bool) error {
+	for n := 0; ; n++ {
+		// The context is looked at now and then: asking takes a lock.
+		if n%64 == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		h, rec, err := w.step(ctx)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !yield(recordOf(h, rec), nil) {
+			return errStopped
+		}
+	}
+}
+
+// await waits until there is more than the limit, and moves it up.
+func (w *walker) await(ctx context.Context, wait func(context.Context, uint64) error) error {
+	for {
+		if err := wait(ctx, w.limit.NextOffset); err != nil {
+			return err
+		}
+		d, err := w.r.durable(ctx)
+		if err != nil {
+			return err
+		}
+		if d.NextOffset > w.limit.NextOffset {
+			return w.extend(d)
+		}
+	}
+}
+
+// start makes a walker at offset from. An offset beyond the durable end,
+// but not beyond the valid records, is one whose time will come.
+func (r *Reader) start(ctx context.Context, from uint64) (*walker, error) {
+	d, err := r.durable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if from > d.NextOffset {
+		if err := r.checkAhead(ctx, from, d); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.checkBehind(from, d); err != nil {
+		return nil, err
+	}
+	return r.newWalker(from, d), nil
+}
+
+// checkAhead tests an offset above the durable end: it is ahead of the log only
+// when it is above the valid records too.
+func (r *Reader) checkAhead(ctx context.Context, from uint64, d format.Durable) error {
+	end, err := r.salvageEnd(ctx)
+	if err != nil {
+		return err
+	}
+	if next := max(end.NextOffset, d.NextOffset); from > next {
+		return wrap("read", &OffsetError{Asked: from, First: r.lowest(), Next: next})
+	}
+	return nil
+}
+
+// checkBehind tests an offset at the end of the log, which no walker looks for.
+func (r *Reader) checkBehind(from uint64, d format.Durable) error {
+	segments, err := r.listed()
+	if err != nil {
+		return err
+	}
+	if _, ok := segments.covering(from); ok {
+		return nil
+	}
+	for range 2 { // only two listings that agree count
+		if segments, err = r.list(); err != nil {
+			return err
+		}
+		if _, ok := segments.covering(from); ok {
+			return nil
+		}
+	}
+	if len(segments) == 0 {
+		return fmt.Errorf("evlog: read %s: %w: every segment is gone", r.dir.Path(), ErrNoLog)
+	}
+	return wrap("read", &OffsetError{Asked: from, First: segments[0], Next: d.NextOffset})
+}
+
+// lowest is the lower bound of the offsets left, by the last listing.
+func (r *Reader) lowest() uint64 {
+	segments, err := r.listed()
+	if err != nil || len(segments) == 0 {
+		return 0
+	}
+	return segments[0]
+}
+
+// Get returns the first record at or after offset, which stays valid.
+// ErrNotFound: offset is at the end. Otherwise as Records.
+func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
+	w, err := r.start(ctx, offset)
+	if err != nil {
+		return Record{}, err
+	}
+	defer w.close()
+	w.ahead = format.IndexBlockSize + scanSlack
+	h, rec, err := w.step(ctx)
+	if err == io.EOF {
+		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return recordOf(h, rec).Clone(), nil
+}
+
+// scanSlack is what a look-up reads beyond the distance of two index entries,
+// so that the record at its end is mostly in the same read.
+const scanSlack = 1 << 10
+
+// ByKey yields the records with this key from offset from on. It reads the
+// log from there.
+func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for rec, err := range r.Records(ctx, from) {
+			if err == nil && !bytes.Equal(rec.Key, key) {
+				continue
+			}
+			if !yield(rec, err) {
+				return
+			}
+		}
+	}
+}
+
+// Latest returns the newest record with this key, which stays valid; that may
+// be a tombstone. ErrNotFound: there is none. It reads the log from its end.
+func (r *Reader) Latest(ctx context.Context, key []byte) (Record, error) {
+	_, next, err := r.Bounds(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	for rec, err := range r.Backward(ctx, next) {
+		if err != nil {
+			return Record{}, err
+		}
+		if bytes.Equal(rec.Key, key) {
+			return rec.Clone(), nil
+		}
+	}
+	return Record{}, fmt.Errorf("evlog: latest of key %q: %w", key, ErrNotFound)
+}

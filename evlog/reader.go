@@ -1,0 +1,289 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Reader reads a log, in the writer's process (Log.Reader) or in any other
+// (OpenReader). It takes no lock, needs no right to write, creates nothing, and
+// never holds up the writer. It returns only records that are durable (I2).
+//
+// All methods are safe for concurrent use; what an iterator yields belongs to
+// the goroutine that ranges over it.
+type Reader struct {
+	dir    vfs.Dir
+	logger *slog.Logger
+	clock  Clock
+	src    durableSource
+	owned  bool // dir is the reader's own
+	opts   ReaderOptions
+
+	mu       sync.Mutex // guards the rest
+	segments listing    // the directory as last listed
+	files    fileCache
+	times    map[uint64]segTimes
+	meta     *meta
+	metaErr  error
+	noted    string // the last notice about DURABLE, so that it is given once
+	closed   bool
+}
+
+// durableSource says how far the log is durable.
+type durableSource interface {
+	// load returns the durable position. A position that had to be assumed
+	// comes with the reason in assumed.
+	load(ctx context.Context) (d format.Durable, assumed error, err error)
+	// waiter returns a function that waits until the durable offset may be above
+	// next, or ctx ends, and one to call when no more waiting follows.
+	waiter() (wait func(ctx context.Context, next uint64) error, stop func())
+	// entries returns the index of the active segment, where it is in memory.
+	entries(base uint64) (entrySlice, bool)
+	close()
+}
+
+// OpenReader opens the log in dir for reading. A directory that is missing,
+// empty, or holds no log is ErrNoLog; a log by a later version is ErrVersion.
+func OpenReader(ctx context.Context, dir string, opts *ReaderOptions) (*Reader, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d, err := vfs.FromContext(ctx).OpenDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("evlog: open %s: %w: the directory is missing", dir, ErrNoLog)
+	}
+	if err != nil {
+		return nil, wrap("open", err)
+	}
+	r := newReader(d, o, nil)
+	r.owned = true
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	r.src = newFileSource(r)
+	return r, nil
+}
+
+func newReader(d vfs.Dir, o ReaderOptions, src durableSource) *Reader {
+	return &Reader{
+		dir: d, logger: o.Logger, clock: o.Clock, opts: o, src: src,
+		times: map[uint64]segTimes{},
+	}
+}
+
+func (r *Reader) open() error {
+	r.meta, r.metaErr = readMeta(r.dir)
+	switch {
+	case r.metaErr == nil:
+	case errors.Is(r.metaErr, ErrVersion):
+		return wrap("open "+pathOf(r.dir, format.MetaName), r.metaErr)
+	case errors.Is(r.metaErr, fs.ErrNotExist), errors.Is(r.metaErr, errMeta):
+		r.logger.Warn("log.json cannot be used; reading as format 1", "err", r.metaErr)
+	default:
+		return wrap("read log.json", r.metaErr)
+	}
+	if err := mustHold(r.dir); err != nil {
+		return err
+	}
+	_, err := r.list()
+	return err
+}
+
+// newLogReader is the reader of a log in the same process.
+func newLogReader(l *Log) *Reader {
+	r := newReader(l.dir, ReaderOptions{Logger: l.logger, Clock: l.clock}, logSource{l})
+	r.meta = l.meta
+	return r
+}
+
+// Close releases the reader. Iterators end with ErrClosed. The reader of a Log
+// is closed with the log instead.
+func (r *Reader) Close() error {
+	if !r.owned {
+		return nil
+	}
+	r.shut()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dir == nil {
+		return nil
+	}
+	return r.dir.Close()
+}
+
+// shut ends iterators and releases open files.
+func (r *Reader) shut() {
+	r.mu.Lock()
+	done := r.closed
+	r.closed = true
+	r.files.purge(nil)
+	r.mu.Unlock()
+	if !done {
+		r.src.close()
+	}
+}
+
+// ID is the log's identity. It is empty where log.json is missing or damaged.
+func (r *Reader) ID() string {
+	if r.meta == nil {
+		return ""
+	}
+	return r.meta.ID
+}
+
+// Bounds returns the half-open range of offsets that can be read. first is a
+// lower bound: the first record left may have a higher offset. In an empty log
+// both are equal.
+func (r *Reader) Bounds(ctx context.Context) (first, next uint64, err error) {
+	d, err := r.durable(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	segments, err := r.list()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(segments) == 0 {
+		return 0, 0, fmt.Errorf("evlog: %s: %w: every segment is gone", r.dir.Path(), ErrNoLog)
+	}
+	return segments[0], max(segments[0], d.NextOffset), nil
+}
+
+// durable returns how far the log may be read. With BeyondDurable there is no
+// limit but the first damage.
+func (r *Reader) durable(ctx context.Context) (format.Durable, error) {
+	if err := r.usable(); err != nil {
+		return format.Durable{}, err
+	}
+	if r.opts.BeyondDurable {
+		return r.salvageEnd(ctx)
+	}
+	d, assumed, err := r.src.load(ctx)
+	if err != nil {
+		return d, err
+	}
+	if assumed != nil {
+		r.note("durable position unknown, reading up to the active segment only", assumed)
+	}
+	return d, nil
+}
+
+// salvageEnd is the position behind the last valid record of the active segment.
+func (r *Reader) salvageEnd(ctx context.Context) (format.Durable, error) {
+	segments, err := r.list()
+	if err != nil || len(segments) == 0 {
+		return format.Durable{}, err
+	}
+	base := segments.active()
+	s, err := r.acquire(base)
+	if err != nil {
+		return format.Durable{}, err
+	}
+	defer r.release(s)
+	res, err := scanSegment(s.f, base, func(int64, format.Header, []byte) error { return ctx.Err() })
+	return format.Durable{NextOffset: res.next, Base: base, Position: res.end}, err
+}
+
+func (r *Reader) usable() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// note logs a notice once, until another one comes.
+func (r *Reader) note(msg string, err error) {
+	r.mu.Lock()
+	known := r.noted == err.Error()
+	r.noted = err.Error()
+	r.mu.Unlock()
+	if !known {
+		r.logger.Warn(msg, "err", err)
+	}
+}
+
+// list lists the directory and remembers the result.
+func (r *Reader) list() (listing, error) {
+	segments, err := listSegments(r.dir)
+	if err != nil {
+		if closed := r.usable(); closed != nil {
+			return nil, closed
+		}
+		return nil, wrap("list "+r.dir.Path(), err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.segments = segments
+	r.files.purge(segments)
+	return segments, nil
+}
+
+// listed returns the directory as last listed, listing it if it never was.
+func (r *Reader) listed() (listing, error) {
+	r.mu.Lock()
+	segments := r.segments
+	r.mu.Unlock()
+	if len(segments) > 0 {
+		return segments, nil
+	}
+	return r.list()
+}
+
+// rolled takes a new segment into the listing.
+func (r *Reader) rolled(base uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.segments); n > 0 && r.segments[n-1] < base {
+		r.segments = append(r.segments[:n:n], base)
+	}
+}
+
+// config is the stored configuration, or the defaults.
+func (r *Reader) config() StoredConfig {
+	if r.meta == nil {
+		return metaConfig{}.stored()
+	}
+	return r.meta.Config.stored()
+}
+
+func (r *Reader) gaps() []OffsetRange {
+	if r.meta == nil {
+		return nil
+	}
+	return r.meta.Gaps
+}
+
+// logSource is the durable position of a log in the same process.
+type logSource struct{ l *Log }
+
+func (s logSource) load(context.Context) (format.Durable, error, error) {
+	return s.l.pub.load(), nil, nil
+}
+
+func (s logSource) waiter() (func(context.Context, uint64) error, func()) {
+	return s.wait, func() {}
+}
+
+func (s logSource) wait(ctx context.Context, next uint64) error {
+	changed, closed := s.l.pub.watch(next)
+	if closed {
+		return ErrClosed
+	}
+	if changed == nil {
+		return nil
+	}
+	return waitFor(ctx, changed)
+}
+
+func (s logSource) entries(base uint64) (entrySlice, bool) { return s.l.act.entries(base) }
+func (s logSource) close()                                 { s.l.pub.close() }

@@ -1,0 +1,210 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// recoverActive makes the active segment one that can be appended to: what is
+// valid becomes durable, what is not is cut off, and only then a position is
+// published. What a crash leaves after each step is found again by the next
+// opening, which does the same.
+func (l *Log) recoverActive(ctx context.Context, s survey) (cut int64, err error) {
+	base := s.segments.active()
+	f, err := l.dir.OpenFile(format.SegmentName(base), os.O_RDWR, 0)
+	if err != nil {
+		return 0, wrap("open the active segment", err)
+	}
+	l.act.f, l.act.base = f, base
+	l.act.durable.at(l.dir)
+	if done, err := l.openClean(s); err != nil || done {
+		return 0, err
+	}
+	b, res, err := scanActive(ctx, f, base, l.meta.Config.stored().IndexBytes)
+	if err != nil {
+		return 0, wrap("read the active segment", err)
+	}
+	if err := l.checkAcknowledged(s, res); err != nil {
+		return 0, err
+	}
+	if res.end < res.size {
+		if err := keepTorn(l.dir, f, base, res); err != nil {
+			return 0, err
+		}
+	}
+	from := int64(0)
+	if s.durableErr == nil && s.durable.Base == base {
+		from = s.durable.Position
+	}
+	if err := makeDurable(f, from, res); err != nil {
+		return 0, wrap(fmt.Sprintf("recover segment %d", base), err)
+	}
+	if res.end == 0 && s.durableErr == nil && s.durable.Base < base {
+		// A roll did not get to its end, and nothing vouches for this name.
+		if f, err = l.recreateActive(base); err != nil {
+			return 0, err
+		}
+	}
+	l.act.become(f, base, l.meta.Config.stored().IndexBytes)
+	l.act.pos, l.act.next, l.act.index = res.end, res.next, b
+	l.act.began = beginning(b.header, l.clock.Now())
+	if err := l.act.durable.open(l.position()); err != nil {
+		return 0, wrap("publish DURABLE", err)
+	}
+	return res.size - res.end, nil
+}
+
+// scanActive reads the valid prefix and builds the index on the way.
+func scanActive(ctx context.Context, f vfs.File, base uint64, interval int64) (*indexBuilder, scanResult, error) {
+	b := newIndexBuilder(base, interval)
+	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
+		b.add(pos, h)
+		return ctx.Err()
+	})
+	return b, res, err
+}
+
+// openClean takes the short way after a clean close: DURABLE's position is the
+// file's size, and the index written at close matches; then only the last
+// record is read.
+func (l *Log) openClean(s survey) (done bool, err error) {
+	a := &l.act
+	info, err := a.f.Stat()
+	if err != nil {
+		return false, wrap("open the active segment", err)
+	}
+	if s.durableErr != nil || s.durable.Base != a.base || s.durable.Position != info.Size() {
+		return false, nil
+	}
+	x, err := openIndex(l.dir, a.base, a.f)
+	if err != nil {
+		if noIndex(err) {
+			return false, nil
+		}
+		return false, wrap("open the active segment's index", err)
+	}
+	next, ok := lastIntact(a.f, x.header)
+	if !ok || next != s.durable.NextOffset {
+		return false, x.close()
+	}
+	a.become(a.f, a.base, l.meta.Config.stored().IndexBytes)
+	a.pos, a.next, a.prior = info.Size(), next, x
+	a.index.header = x.header
+	a.index.header.ClosedMS, a.index.header.End = 0, 0
+	a.began = beginning(x.header, l.clock.Now())
+	return true, wrap("open DURABLE", a.durable.hold())
+}
+
+// lastIntact checks the last record that an index names and returns the offset
+// after it.
+func lastIntact(f vfs.File, h format.IndexHeader) (next uint64, ok bool) {
+	if h.Records == 0 {
+		return h.Base, true
+	}
+	fr := newFrames(f, h.LastPos, h.LogSize, h.LastOffset)
+	defer fr.release()
+	rec, _, err := fr.next()
+	return rec.Offset + 1, err == nil && rec.Offset == h.LastOffset
+}
+
+// checkAcknowledged refuses to open a log in which acknowledged records are
+// damaged or missing. Nothing is cut.
+func (l *Log) checkAcknowledged(s survey, res scanResult) error {
+	base := s.segments.active()
+	if s.durableErr != nil {
+		// Consumers commit durable offsets only: what they have finished was
+		// acknowledged, and giving its offsets out again would be silent.
+		committed, err := maxCommitted(l.dir)
+		if err != nil {
+			return wrap("open", err)
+		}
+		if committed > res.next {
+			return fmt.Errorf("evlog: open: %w", corrupt(l.dir, base, res.end, res.next,
+				fmt.Errorf("DURABLE is lost and consumers have read up to offset %d: %w", committed, notEOF(res.err))))
+		}
+		return nil
+	}
+	d := s.durable
+	switch {
+	case d.Base == base && res.next < d.NextOffset:
+	case d.Base < base && d.NextOffset > base:
+	default:
+		return nil
+	}
+	return fmt.Errorf("evlog: open: %w", corrupt(l.dir, base, res.end, res.next,
+		fmt.Errorf("records up to offset %d were acknowledged: %w", d.NextOffset, notEOF(res.err))))
+}
+
+// errFileEnds: the end of the file, where there should be more.
+var errFileEnds = errors.New("the file ends")
+
+func notEOF(err error) error {
+	if err == io.EOF {
+		return errFileEnds
+	}
+	return err
+}
+
+// makeDurable writes the records between the durable position and the end of
+// the valid prefix again, with the same bytes, since the page cache is no
+// evidence that they are on disk (I5), cuts what follows, and syncs.
+func makeDurable(f vfs.File, from int64, res scanResult) error {
+	buf := make([]byte, scanBytes)
+	for pos := from; pos < res.end; {
+		b := buf[:min(int64(len(buf)), res.end-pos)]
+		if err := readFull(f, b, pos); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(b, pos); err != nil {
+			return err
+		}
+		pos += int64(len(b))
+	}
+	if res.end < res.size {
+		if err := f.Truncate(res.end); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+// recreateActive makes an active segment without records again.
+func (l *Log) recreateActive(base uint64) (vfs.File, error) {
+	f := l.act.f
+	l.act.f = nil
+	if err := f.Close(); err != nil {
+		return nil, wrap("close an empty segment", err)
+	}
+	if err := removeSegment(l.dir, base); err != nil {
+		return nil, err
+	}
+	f, err := l.createSegment(base)
+	return f, wrap("create the active segment again", err)
+}
+
+// beginning guesses when a segment that is already there got its first record:
+// the record's own time where that is plausible.
+func beginning(h format.IndexHeader, now time.Time) time.Time {
+	t := timeOf(h.MinTimeMS)
+	if h.Records == 0 || t.Before(plausibleSince) || t.After(now) {
+		return now
+	}
+	return t
+}
+
+// plausibleSince is the earliest time that a clock is believed.
+var plausibleSince = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func isTemp(name string) bool { return strings.HasSuffix(name, format.TempSuffix) }
+
+func isConsumersTemp(name string) bool {
+	return strings.HasPrefix(name, "consumers") && isTemp(name)
+}

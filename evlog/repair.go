@@ -1,0 +1,341 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// RepairStep is one thing that Repair does, or would do.
+type RepairStep struct {
+	Path    string
+	Pos     int64       // bytes from here on are cut,
+	Cut     int64       // this many,
+	SavedAs string      // and kept under this name beside the log; empty if none are
+	Gap     OffsetRange // offsets that are without records from now on
+	What    string      // the step in words
+}
+
+// RepairReport says what Repair did, or would do.
+type RepairReport struct {
+	Steps    []RepairStep
+	Next     uint64 // next offset of the repaired log
+	Executed bool
+	// NewID is set where log.json had to be written anew: the log has another
+	// identity now, and cursors must be bound again.
+	NewID string
+}
+
+// RepairOptions are the choices of Repair.
+type RepairOptions struct {
+	// Execute does it. Otherwise Repair takes no lock and changes nothing.
+	Execute bool
+	// Progress is called with the bytes read and the bytes there are.
+	Progress func(done, total int64)
+}
+
+// Repair is the way out of ErrCorrupt: it cuts damaged segments back to their
+// valid prefix, keeps what it cuts in files beside the log, and records the
+// offsets that are lost as gaps in log.json. The next offset never goes down.
+// It can be interrupted anywhere, and run again. A log that is not damaged is
+// left alone, with no steps in the report.
+func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport, error) {
+	var o RepairOptions
+	if opts != nil {
+		o = *opts
+	}
+	d, err := vfs.FromContext(ctx).OpenDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("evlog: repair %s: %w: the directory is missing", dir, ErrNoLog)
+	}
+	if err != nil {
+		return nil, wrap("repair", err)
+	}
+	p := &repairer{dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: newSystemClock()}
+	var lock *writerLock
+	if o.Execute {
+		if lock, err = lockWriter(d, p.clock); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	err = p.run(ctx)
+	if lock != nil {
+		err = errors.Join(err, lock.release())
+	}
+	return p.report, errors.Join(err, d.Close())
+}
+
+type repairer struct {
+	dir        vfs.Dir
+	opts       RepairOptions
+	report     *RepairReport
+	clock      Clock
+	segments   listing
+	meta       *meta // nil: to be written anew
+	durable    format.Durable
+	durableErr error
+	committed  uint64 // highest next_offset in consumers.json
+	pending    []func() error
+}
+
+func (p *repairer) run(ctx context.Context) error {
+	if err := p.survey(); err != nil {
+		return err
+	}
+	if p.meta == nil {
+		p.renew()
+	}
+	total, err := totalSize(p.dir, p.segments)
+	if err != nil {
+		return wrap("repair", err)
+	}
+	var done int64
+	for i, base := range p.segments {
+		size, err := p.segment(ctx, i, base)
+		if err != nil {
+			return err
+		}
+		done += size
+		if p.opts.Progress != nil {
+			p.opts.Progress(min(done, total), total)
+		}
+	}
+	if !p.opts.Execute {
+		return nil
+	}
+	for _, do := range p.pending {
+		if err := do(); err != nil {
+			return wrap("repair", err)
+		}
+	}
+	return nil
+}
+
+// survey reads what all steps depend on.
+func (p *repairer) survey() error {
+	var err error
+	if p.segments, err = listSegments(p.dir); err != nil {
+		return wrap("repair", err)
+	}
+	p.durable, p.durableErr = readDurable(p.dir)
+	if p.durableErr != nil && !durableUnknown(p.durableErr) {
+		return wrap("read DURABLE", p.durableErr)
+	}
+	p.meta, err = readMeta(p.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeta) {
+		return wrap("repair", err)
+	}
+	if p.committed, err = maxCommitted(p.dir); err != nil {
+		return fmt.Errorf("evlog: repair: %w; it says how far consumers have read: mend it or move it away first", err)
+	}
+	if len(p.segments) == 0 && p.durable.NextOffset == 0 && p.committed == 0 {
+		return fmt.Errorf("evlog: repair %s: %w: opening for writing creates one", p.dir.Path(), ErrNoLog)
+	}
+	return nil
+}
+
+// renew gives the log a new identity, since the old one is not known.
+func (p *repairer) renew() {
+	p.meta = newMeta(p.clock)
+	p.meta.Config.fillDefaults()
+	p.report.NewID = p.meta.ID
+	p.step(RepairStep{
+		Path: pathOf(p.dir, format.MetaName),
+		What: "write log.json anew with a new id; cursors must be bound again",
+	}, func() error { return p.meta.store(p.dir) })
+	if !p.opts.Execute {
+		p.report.NewID = ""
+	}
+}
+
+func (p *repairer) step(s RepairStep, do func() error) {
+	p.report.Steps = append(p.report.Steps, s)
+	p.pending = append(p.pending, do)
+}
+
+// segment plans what a segment needs, and returns the size of its file.
+func (p *repairer) segment(ctx context.Context, i int, base uint64) (int64, error) {
+	f, err := openSegment(p.dir, base)
+	if err != nil {
+		return 0, wrap("repair", err)
+	}
+	res, err := scanSegment(f, base, func(int64, format.Header, []byte) error { return ctx.Err() })
+	end := p.claimedEnd(f, base)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return 0, wrap("repair", err)
+	}
+	if i+1 < len(p.segments) {
+		p.closed(base, p.segments[i+1], end, res)
+	} else {
+		p.active(base, res)
+	}
+	return res.size, nil
+}
+
+// claimedEnd is where the segment's index says that it ends; 0 if it does not.
+func (p *repairer) claimedEnd(f vfs.File, base uint64) uint64 {
+	x, err := openIndex(p.dir, base, f)
+	if err != nil {
+		return 0
+	}
+	defer x.close()
+	return x.header.End
+}
+
+// closed plans the repair of a closed segment: its valid prefix stays.
+func (p *repairer) closed(base, next, end uint64, res scanResult) {
+	if res.err != io.EOF {
+		gap := OffsetRange{res.next, max(res.next, next)}
+		p.cut(base, res, gap)
+		return
+	}
+	if end != 0 && end < next && !covered(p.meta.Gaps, end, next) {
+		gap := OffsetRange{end, next}
+		p.step(RepairStep{
+			Path: pathOf(p.dir, format.SegmentName(base)), Pos: res.end, Gap: gap,
+			What: "accept that a segment file behind this one is missing",
+		}, func() error { return p.addGap(gap) })
+	}
+}
+
+// cut plans to save what follows the valid prefix and to replace the file by
+// the prefix. The gap is durable before the file is replaced: from then on
+// nothing shows that there was more.
+func (p *repairer) cut(base uint64, res scanResult, gap OffsetRange) {
+	s := RepairStep{
+		Path: pathOf(p.dir, format.SegmentName(base)), Pos: res.end, Cut: res.size - res.end,
+		SavedAs: format.TornName(base, res.end, 0), Gap: gap,
+		What: "cut the damaged segment back to its valid prefix",
+	}
+	n := len(p.report.Steps)
+	p.step(s, func() error {
+		name, err := p.save(base, res)
+		if err != nil {
+			return err
+		}
+		p.report.Steps[n].SavedAs = name
+		if err := p.addGap(gap); err != nil {
+			return err
+		}
+		return p.replace(base, res)
+	})
+}
+
+func (p *repairer) save(base uint64, res scanResult) (string, error) {
+	f, err := openSegment(p.dir, base)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return saveTorn(p.dir, f, base, res.end, res.size)
+}
+
+// replace puts the valid prefix in the place of a segment. The index goes with
+// what it described.
+func (p *repairer) replace(base uint64, res scanResult) error {
+	f, err := openSegment(p.dir, base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	name := format.SegmentName(base)
+	err = replaceFile(p.dir, name, func(to vfs.File) error { return copyBytes(to, f, 0, res.end) })
+	if err != nil {
+		return err
+	}
+	if err := p.dir.Chtimes(name, info.ModTime()); err != nil {
+		return err
+	}
+	if err := p.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// addGap records offsets that were lost.
+func (p *repairer) addGap(gap OffsetRange) error {
+	if gap.From >= gap.To || covered(p.meta.Gaps, gap.From, gap.To) {
+		return nil
+	}
+	p.meta.Gaps = append(p.meta.Gaps, gap)
+	return p.meta.store(p.dir)
+}
+
+// active plans the repair of the last segment. Where acknowledged records are
+// damaged or missing, a new segment begins above everything that was ever given
+// out, and only then the damaged file is cut.
+func (p *repairer) active(base uint64, res scanResult) {
+	p.report.Next = res.next
+	known := p.durableErr == nil
+	acknowledged := p.committed
+	if known {
+		acknowledged = max(acknowledged, p.durable.NextOffset)
+	}
+	healthy := res.next >= acknowledged
+	if known && p.durable.Base < base && p.durable.NextOffset <= base || !known {
+		healthy = healthy && true
+	}
+	if known && p.durable.Base > base {
+		healthy = false
+	}
+	if healthy {
+		return // opening for writing does the rest
+	}
+	cutBytes := uint64(res.size - res.end)
+	next := max(acknowledged, res.next+cutBytes/format.HeaderSize)
+	if known {
+		next = max(next, p.durable.Base)
+	}
+	next = max(next, base+1)
+	p.report.Next = next
+	gap := OffsetRange{res.next, next}
+	p.step(RepairStep{
+		Path: pathOf(p.dir, format.SegmentName(next)), Gap: gap,
+		What: fmt.Sprintf("start a new segment at offset %d, above every offset that was given out", next),
+	}, func() error { return p.restart(next, gap) })
+	if res.err != io.EOF {
+		p.cut(base, res, gap)
+	}
+}
+
+// restart makes the new active segment and publishes it.
+func (p *repairer) restart(next uint64, gap OffsetRange) error {
+	if err := p.addGap(gap); err != nil {
+		return err
+	}
+	f, err := p.dir.OpenFile(format.SegmentName(next), os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := p.dir.Sync(); err != nil {
+		return err
+	}
+	d := (&durableFile{}).at(p.dir)
+	err = d.open(format.Durable{NextOffset: next, Base: next})
+	return errors.Join(err, d.close())
+}
+
+// Reindex writes every index of the log in dir anew, taking the writer's lock,
+// and returns how many. progress is called with the indexes done and the ones
+// there are; nil is none.
+func Reindex(ctx context.Context, dir string, progress func(done, total int)) (int, error) {
+	l, err := Open(ctx, dir, &Options{MustExist: true, NoPreallocate: true})
+	if err != nil {
+		return 0, err
+	}
+	n, err := l.Reindex(ctx, progress)
+	return n + 1, errors.Join(err, l.Close()) // closing writes the active one's
+}

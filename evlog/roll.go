@@ -1,0 +1,196 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Roll closes the active segment and starts the next one, after everything
+// accepted before the call is durable. An empty segment is left as it is.
+func (l *Log) Roll(ctx context.Context) error {
+	l.mu.Lock()
+	switch {
+	case l.err != nil:
+		defer l.mu.Unlock()
+		return l.err
+	case l.segBytes > 0:
+		l.beginSegmentLocked()
+	}
+	c := l.joinLocked()
+	l.mu.Unlock()
+	return l.lead(ctx, c)
+}
+
+// roll starts the segment with this base. The turn is held, and everything that
+// belongs into the old segment is written. What a crash leaves after each step:
+//
+//  1. truncate, set the closing time, sync: still the active segment, at its
+//     exact size.
+//  2. create the next one, sync the directory: an empty active segment that
+//     DURABLE does not know; opening makes it again.
+//  3. publish and sync DURABLE {base, base, 0}: done.
+//
+// Without room for the new file the old segment stays active.
+func (l *Log) roll(base uint64) error {
+	a := &l.act
+	l.zero.pause()
+	closed := l.clock.Now()
+	if err := l.closeActive(closed.UnixMilli()); err != nil {
+		return err
+	}
+	f, err := l.createSegment(base)
+	if err != nil {
+		if diskFull(err) {
+			return l.stayActive(err)
+		}
+		return l.poison(fmt.Errorf("evlog: create segment %d: %w", base, err))
+	}
+	h, entries := a.wholeIndex()
+	h.ClosedMS, h.End = closed.UnixMilli(), base
+	l.house.writeIndex(h, entries)
+	if err := a.f.Close(); err != nil {
+		return l.poison(fmt.Errorf("evlog: close segment %d: %w", a.base, err))
+	}
+	a.become(f, base, l.config.IndexBytes)
+	return l.finishRoll()
+}
+
+// closeActive brings the active segment to the form of a closed one.
+func (l *Log) closeActive(closedMS int64) error {
+	a := &l.act
+	step := func(what string, err error) error {
+		if err == nil {
+			return nil
+		}
+		return l.poison(fmt.Errorf("evlog: roll: %s segment %d: %w", what, a.base, err))
+	}
+	if err := step("truncate", a.f.Truncate(a.pos)); err != nil {
+		return err
+	}
+	if err := l.dir.Chtimes(format.SegmentName(a.base), timeOf(closedMS)); err != nil {
+		// The truncation has just set about the same time.
+		l.logger.Warn("closing time not set", "segment", a.base, "err", err)
+	}
+	start := l.clock.Elapsed()
+	if err := step("sync", a.f.Sync()); err != nil {
+		return err
+	}
+	a.unsynced = false
+	l.countSync(l.clock.Elapsed() - start)
+	return nil
+}
+
+// createSegment makes an empty segment whose name is durable.
+func (l *Log) createSegment(base uint64) (vfs.File, error) {
+	name := format.SegmentName(base)
+	f, err := l.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)
+	if err != nil {
+		if diskFull(err) {
+			// Sure only if the name is not there: appending to the old segment
+			// beside a newer one would give offsets out twice (I3).
+			if _, statErr := l.dir.Stat(name); !errors.Is(statErr, fs.ErrNotExist) {
+				return nil, fmt.Errorf("%w, and the file may be there: %v", fs.ErrExist, err)
+			}
+		}
+		return nil, err
+	}
+	if err := l.dir.Sync(); err != nil {
+		// Not passed on as it is: the name may or may not be there, so that even
+		// ENOSPC here is no clean failure.
+		return nil, errors.Join(fmt.Errorf("sync the directory: %v", err), f.Close())
+	}
+	return f, nil
+}
+
+// stayActive keeps the old segment, since there is no room for another one.
+func (l *Log) stayActive(full error) error {
+	l.logger.Warn("no room for a new segment; the old one stays active", "base", l.act.base, "err", full)
+	l.mu.Lock()
+	l.segBytes += l.act.pos
+	l.mu.Unlock()
+	return nil
+}
+
+// finishRoll publishes the new segment, after which the old one is closed.
+func (l *Log) finishRoll() error {
+	if err := l.publish(); err != nil {
+		return err
+	}
+	l.act.durable.dirty = true
+	if err := l.act.durable.sync(); err != nil {
+		return l.poison(fmt.Errorf("evlog: roll: sync DURABLE: %w", err))
+	}
+	if err := l.failure(); err != nil {
+		return err
+	}
+	l.finishWaiting(nil)
+	l.reader.rolled(l.act.base)
+	l.mu.Lock()
+	l.stats.Rolls++
+	l.mu.Unlock()
+	l.zero.use(l.act.base, 0)
+	l.event(Event{Kind: EventRolled, Base: l.act.base, Offset: l.act.next})
+	return nil
+}
+
+// become makes f, an empty file, the active segment.
+func (a *active) become(f vfs.File, base uint64, interval int64) {
+	a.indexMu.Lock()
+	defer a.indexMu.Unlock()
+	a.f, a.base, a.pos, a.next = f, base, 0, base
+	a.index = newIndexBuilder(base, interval)
+}
+
+// wholeIndex returns the index of the active segment as written so far.
+func (a *active) wholeIndex() (format.IndexHeader, []format.IndexEntry) {
+	a.indexMu.Lock()
+	defer a.indexMu.Unlock()
+	a.loadPrior()
+	return a.index.header, a.index.entries
+}
+
+// loadPrior reads the entries of the index that the segment was opened with. If
+// it was damaged since, they are missing, and looking up the old part of the
+// segment takes longer. indexMu is held.
+func (a *active) loadPrior() {
+	if a.prior == nil {
+		return
+	}
+	var all []format.IndexEntry
+	for i := range a.prior.len() {
+		e, err := a.prior.entry(i)
+		if err != nil {
+			break
+		}
+		all = append(all, e)
+	}
+	a.index.entries = append(all, a.index.entries...)
+	_ = a.dropPrior()
+}
+
+// dropPrior closes the index that the segment was opened with. indexMu is held.
+func (a *active) dropPrior() error {
+	if a.prior == nil {
+		return nil
+	}
+	x := a.prior
+	a.prior = nil
+	return x.close()
+}
+
+// entries returns the index entries of the active segment if base is it.
+func (a *active) entries(base uint64) (entrySlice, bool) {
+	a.indexMu.Lock()
+	defer a.indexMu.Unlock()
+	if a.index == nil || a.index.header.Base != base {
+		return nil, false
+	}
+	a.loadPrior()
+	return entrySlice(a.index.entries), true
+}

@@ -1,0 +1,50 @@
+package evlog
+
+import "time"
+
+// EventKind says what an Event reports.
+type EventKind uint8
+
+// What a log reports to Options.OnEvent.
+const (
+	// EventOpened: the writer is open. Offset is the next offset, Bytes what
+	// recovery had to cut off the active segment.
+	EventOpened EventKind = iota + 1
+	// EventRolled: a new segment is active; Base names it.
+	EventRolled
+	// EventIndexed: the index of segment Base was written.
+	EventIndexed
+	// EventDiskFull: a write failed for lack of space and was undone; Err.
+	EventDiskFull
+	// EventPoisoned: the log takes no more records; Err.
+	EventPoisoned
+	// EventConfigured: options that differ from log.json were stored.
+	EventConfigured
+)
+
+// Event is something that happened inside a writer.
+type Event struct {
+	Kind   EventKind
+	Base   uint64
+	Offset uint64
+	Bytes  int64
+	Err    error
+}
+
+// Stats are counters since the writer was opened, and its present state.
+type Stats struct {
+	Records     uint64 // accepted
+	Bytes       uint64 // of these records, as they stand in the log
+	Batches     uint64 // calls that were accepted
+	Writes      uint64 // writes to segments
+	Syncs       uint64 // syncs that made records durable
+	SyncTime    time.Duration
+	Rolls       uint64
+	DiskFull    uint64 // writes that failed for lack of space
+	RoomWaits   uint64 // calls that had to wait for buffer space
+	GateWaits   uint64 // calls that had to wait for the append gate
+	GateHolder  string // who holds the gate now, as it was told; "" if nobody
+	NextOffset  uint64 // that the next record will get
+	DurableNext uint64 // first offset that is not durable
+	Buffered    int64  // bytes accepted and not yet written
+}

@@ -1,0 +1,352 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Problem is one finding of Verify.
+type Problem struct {
+	// Fatal: damage in a .log, or acknowledged data missing. Otherwise it is a
+	// notice: a derived file is bad, or a tail beyond the durable position torn.
+	Fatal  bool
+	Path   string
+	Pos    int64  // byte position
+	Offset uint64 // the first offset concerned
+	// LostBytes is what lies between Pos and the end of the file, LostOffsets
+	// the number of offsets that can no longer be vouched for; 0 if unknown.
+	LostBytes   int64
+	LostOffsets uint64
+	Err         error
+}
+
+// VerifyReport is what Verify found.
+type VerifyReport struct {
+	Segments    []SegmentInfo
+	Records     uint64
+	Bytes       int64
+	First, Next uint64 // as Reader.Bounds
+	Problems    []Problem
+}
+
+// OK reports whether nothing fatal was found.
+func (r *VerifyReport) OK() bool {
+	return !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Fatal })
+}
+
+// VerifyOptions are the choices of Verify. Nil and the zero value check all.
+type VerifyOptions struct {
+	// Segments restricts the check to the segments with these bases.
+	Segments []uint64
+	// Progress is called with the bytes checked and the bytes there are.
+	Progress func(done, total int64)
+}
+
+// Verify reads every byte of the log in dir: frames, checksums, order, indexes,
+// DURABLE. It takes no lock, changes nothing, and works beside a live writer.
+// Damage is in the report; the error says why the check could not be done.
+func Verify(ctx context.Context, dir string, opts *VerifyOptions) (*VerifyReport, error) {
+	var o VerifyOptions
+	if opts != nil {
+		o = *opts
+	}
+	r, err := OpenReader(ctx, dir, nil)
+	var lost *CorruptError
+	if errors.As(err, &lost) {
+		return &VerifyReport{Problems: []Problem{fatal(lost)}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	v := &verifier{r: r, opts: o, report: &VerifyReport{}}
+	return v.report, v.run(ctx)
+}
+
+func fatal(e *CorruptError) Problem {
+	return Problem{Fatal: true, Path: e.Path, Pos: e.Pos, Offset: e.Offset, Err: e.Err}
+}
+
+type verifier struct {
+	r           *Reader
+	opts        VerifyOptions
+	report      *VerifyReport
+	d           format.Durable
+	assumed     error
+	segments    listing
+	done, total int64
+}
+
+func (v *verifier) run(ctx context.Context) error {
+	var err error
+	if v.d, v.assumed, err = v.r.src.load(ctx); err != nil {
+		return err
+	}
+	// Listed after the durable position was read, so that its segment is there.
+	if v.segments, err = v.r.list(); err != nil {
+		return err
+	}
+	v.report.First, v.report.Next, err = v.r.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	v.checkNames()
+	if v.total, err = totalSize(v.r.dir, v.segments); err != nil {
+		return err
+	}
+	for i, base := range v.segments {
+		if len(v.opts.Segments) > 0 && !slices.Contains(v.opts.Segments, base) {
+			continue
+		}
+		if err := v.segment(ctx, i, base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNames looks at what can be told without reading segments.
+func (v *verifier) checkNames() {
+	if v.assumed != nil {
+		v.notice(format.DurableName, v.assumed)
+	}
+	if v.r.metaErr != nil {
+		v.notice(format.MetaName, v.r.metaErr)
+	}
+	if active := v.segments.active(); v.d.Base > active {
+		v.add(Problem{
+			Fatal: true, Path: pathOf(v.r.dir, format.SegmentName(v.d.Base)), Offset: v.d.Base,
+			Err: errors.New("the active segment is missing"),
+		})
+	}
+}
+
+func (v *verifier) notice(name string, err error) {
+	v.add(Problem{Path: pathOf(v.r.dir, name), Err: err})
+}
+
+func (v *verifier) add(p Problem) { v.report.Problems = append(v.report.Problems, p) }
+
+// totalSize adds up the files of the segments.
+func totalSize(dir vfs.Dir, segments listing) (total int64, err error) {
+	for _, base := range segments {
+		info, err := dir.Stat(format.SegmentName(base))
+		if err != nil {
+			if gone(err) {
+				continue
+			}
+			return 0, err
+		}
+		total += info.Size()
+	}
+	return total, nil
+}
+
+// segment checks one segment. What looks like damage in one that was removed or
+// replaced meanwhile is none: it is looked at again.
+func (v *verifier) segment(ctx context.Context, i int, base uint64) error {
+	end, active := max(base, v.d.NextOffset), true
+	if i+1 < len(v.segments) {
+		end, active = v.segments[i+1], false
+	}
+	for tries := 0; ; tries++ {
+		info, problems, err := v.check(ctx, base, end, active)
+		if gone(err) {
+			return v.vanished(ctx, base)
+		}
+		if err != nil {
+			return err
+		}
+		if len(problems) > 0 && tries < maxDoubts {
+			continue
+		}
+		v.report.Segments = append(v.report.Segments, info)
+		v.report.Problems = append(v.report.Problems, problems...)
+		v.report.Records += info.Records
+		v.report.Bytes += info.Bytes
+		v.done += info.FileBytes
+		if v.opts.Progress != nil {
+			v.opts.Progress(min(v.done, v.total), v.total)
+		}
+		return nil
+	}
+}
+
+// vanished decides whether a segment that was listed and cannot be opened was
+// removed properly.
+func (v *verifier) vanished(_ context.Context, base uint64) error {
+	segments, err := v.r.list()
+	if err != nil {
+		return err
+	}
+	if b, ok := segments.covering(base); ok && b == base {
+		return wrap("open "+pathOf(v.r.dir, format.SegmentName(base)), fs.ErrNotExist)
+	}
+	return nil
+}
+
+// check reads one segment and compares it with its index.
+func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (SegmentInfo, []Problem, error) {
+	f, err := openSegment(v.r.dir, base)
+	if err != nil {
+		return SegmentInfo{}, nil, err
+	}
+	defer f.Close()
+	b := newIndexBuilder(base, 1<<62)
+	durable := format.IndexHeader{Base: base}
+	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
+		b.add(pos, h)
+		if h.Offset < end {
+			durable = b.header
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return SegmentInfo{}, nil, wrap("read "+pathOf(v.r.dir, format.SegmentName(base)), err)
+	}
+	info := SegmentInfo{Base: base, End: end, FileBytes: res.size, State: SegmentClosed}
+	header := b.header
+	if active {
+		info.State, header = SegmentActive, durable
+	}
+	info.fill(header)
+	var problems []Problem
+	if p, ok := v.damage(base, end, active, res); ok {
+		problems = append(problems, p)
+		if p.Fatal {
+			info.State, info.Err = SegmentDamaged, p.Err
+		}
+	}
+	problems = append(problems, v.checkIndex(f, &info, b, res, active)...)
+	return info, problems, nil
+}
+
+// damage judges the place where the valid prefix ends.
+func (v *verifier) damage(base, end uint64, active bool, res scanResult) (Problem, bool) {
+	p := Problem{
+		Path: pathOf(v.r.dir, format.SegmentName(base)), Pos: res.end, Offset: res.next,
+		LostBytes: res.size - res.end, Err: notEOF(res.err),
+	}
+	switch {
+	case !active && res.err != io.EOF:
+		p.Fatal = true
+		p.LostOffsets = end - min(end, res.next)
+	case active && v.assumed == nil && v.d.NextOffset > base && res.next < v.d.NextOffset:
+		p.Fatal = true
+		p.LostOffsets = v.d.NextOffset - res.next
+	case active && res.err != io.EOF && !v.preallocated(base, res):
+		p.Err = fmt.Errorf("torn beyond the durable position: %w", p.Err)
+	default:
+		return p, false
+	}
+	return p, true
+}
+
+// preallocated reports whether what follows the valid prefix is only zeros, as
+// a writer that is there, or was killed, leaves them.
+func (v *verifier) preallocated(base uint64, res scanResult) bool {
+	f, err := openSegment(v.r.dir, base)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return zerosBetween(f, res.end, res.size)
+}
+
+// checkIndex compares the index with what reading the segment gave. A bad one
+// is only a notice, but what it says about the segment's end is not: a file
+// between this segment and the next is missing.
+func (v *verifier) checkIndex(f vfs.File, info *SegmentInfo, b *indexBuilder, res scanResult, active bool) []Problem {
+	name := format.IndexName(info.Base)
+	x, err := openIndex(v.r.dir, info.Base, f)
+	if err != nil {
+		if active {
+			return nil // written at a clean close only
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("index is missing; opening for writing rebuilds it")
+		}
+		return []Problem{{Path: pathOf(v.r.dir, name), Err: err}}
+	}
+	defer x.close()
+	info.Indexed = true
+	if x.header.ClosedMS != 0 {
+		info.Closed = timeOf(x.header.ClosedMS)
+	}
+	var problems []Problem
+	if err := compareIndex(x, b.header, f, res); err != nil {
+		problems = append(problems, Problem{Path: pathOf(v.r.dir, name), Err: err})
+	}
+	if end := x.header.End; !active && end != 0 && end < info.End && !v.r.inGap(end, info.End) {
+		problems = append(problems, Problem{
+			Fatal: true, Path: pathOf(v.r.dir, format.SegmentName(info.Base)), Pos: res.end, Offset: end,
+			LostOffsets: info.End - end,
+			Err:         fmt.Errorf("%w: the segment ends at offset %d, the next one begins at %d", errSegmentMissing, end, info.End),
+		})
+	}
+	return problems
+}
+
+// compareIndex tests every entry of an index, and the sums in its header.
+func compareIndex(x *index, read format.IndexHeader, f vfs.File, res scanResult) error {
+	h := x.header
+	if res.err == io.EOF && (h.Records != read.Records || h.Tombstones != read.Tombstones ||
+		h.Records > 0 && (h.MaxTimeMS != read.MaxTimeMS || h.MinTimeMS != read.MinTimeMS)) {
+		return errIndexStale
+	}
+	for i := range x.len() {
+		e, err := x.entry(i)
+		if err != nil {
+			return err
+		}
+		if e.Pos < res.end && !trustEntry(f, e, res.end) {
+			return fmt.Errorf("%w: entry %d leads to no record %d at byte %d", format.ErrIndex, i, e.Offset, e.Pos)
+		}
+	}
+	return nil
+}
+
+// verifyClosed reads every closed segment, for an opening that is to fail if any
+// of them is damaged or a file between them is missing.
+func verifyClosed(ctx context.Context, dir vfs.Dir, segments listing, gaps []OffsetRange) error {
+	for i, base := range segments[:len(segments)-1] {
+		if err := verifyOne(ctx, dir, base, segments[i+1], gaps); err != nil {
+			return fmt.Errorf("evlog: open: %w", err)
+		}
+	}
+	return nil
+}
+
+func verifyOne(ctx context.Context, dir vfs.Dir, base, next uint64, gaps []OffsetRange) error {
+	f, err := openSegment(dir, base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	res, err := scanSegment(f, base, func(int64, format.Header, []byte) error { return ctx.Err() })
+	if err != nil {
+		return err
+	}
+	if res.err != io.EOF {
+		return corrupt(dir, base, res.end, res.next, res.err)
+	}
+	x, err := openIndex(dir, base, f)
+	if err != nil {
+		if noIndex(err) {
+			return nil
+		}
+		return err
+	}
+	defer x.close()
+	if end := x.header.End; end != 0 && end < next && !covered(gaps, end, next) {
+		return corrupt(dir, base, res.end, end, fmt.Errorf("%w: the next one begins at %d", errSegmentMissing, next))
+	}
+	return nil
+}

@@ -1,0 +1,326 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/invariant"
+)
+
+// walker goes through the records of a log in ascending order. What it holds on
+// to is an offset (I6): when a segment ends, it looks again at what the
+// directory holds, since segments may have been rolled, replaced, merged or
+// removed meanwhile. It belongs to one goroutine.
+type walker struct {
+	r     *Reader
+	next  uint64         // the record wanted: the first with this offset or a higher one
+	limit format.Durable // records below limit.NextOffset may be read
+
+	seg      *segFile // being read; nil: to be found
+	fr       frames
+	segments listing // made before seg was opened
+	ahead    int64   // what to read at once; 0 is no opinion
+	doubts   int     // findings since the last record that have to be looked at again
+}
+
+func (r *Reader) newWalker(from uint64, limit format.Durable) *walker {
+	return &walker{r: r, next: from, limit: limit}
+}
+
+func (w *walker) close() {
+	w.leave()
+	w.fr.release()
+}
+
+// leave gives the segment back; the buffer stays.
+func (w *walker) leave() {
+	if w.seg != nil {
+		w.r.release(w.seg)
+		w.seg = nil
+	}
+}
+
+// extend moves the limit up. Bytes beyond the old one may have been read while
+// they were being written: they are read again.
+func (w *walker) extend(limit format.Durable) error {
+	w.limit = limit
+	w.fr.drop()
+	if w.seg == nil {
+		return nil
+	}
+	return w.measure()
+}
+
+// measure takes the size of the segment's file, and how much of it is worth
+// reading ahead.
+func (w *walker) measure() error {
+	info, err := w.seg.f.Stat()
+	if err != nil {
+		return err
+	}
+	w.fr.limit = info.Size()
+	w.fr.ahead = w.ahead
+	if w.seg.base == w.limit.Base {
+		// An active segment may end in zeros that nobody needs.
+		if left := w.limit.Position - w.fr.pos; left > 0 && (w.ahead == 0 || left < w.ahead) {
+			w.fr.ahead = left
+		}
+	}
+	return nil
+}
+
+// step returns the next record below the limit, as it stands in the buffer:
+// valid until the next call. io.EOF says that there is none.
+func (w *walker) step(ctx context.Context) (format.Header, []byte, error) {
+	for w.next < w.limit.NextOffset {
+		if w.seg == nil {
+			if err := w.find(ctx); err != nil {
+				return format.Header{}, nil, err
+			}
+			continue // find may have moved next
+		}
+		h, rec, err := w.fr.next()
+		if err != nil {
+			if err := w.segmentEnd(ctx, err); err != nil {
+				return format.Header{}, nil, err
+			}
+			continue
+		}
+		if h.Offset < w.next {
+			continue
+		}
+		if h.Offset >= w.limit.NextOffset {
+			// Not durable yet. It is read again when it is.
+			w.fr.seek(w.fr.pos-h.Size(), w.limit.NextOffset)
+			break
+		}
+		if invariant.Enabled {
+			invariant.Check(h.Offset >= w.next && h.Offset < w.limit.NextOffset, "record %d outside [%d, %d)", h.Offset, w.next, w.limit.NextOffset) // I2, I6
+		}
+		w.next = h.Offset + 1
+		w.doubts = 0
+		return h, rec, nil
+	}
+	w.next = max(w.next, w.limit.NextOffset)
+	return format.Header{}, nil, io.EOF
+}
+
+// find opens the segment that next is in and goes to its place there.
+func (w *walker) find(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	segments, err := w.r.listed()
+	if err != nil {
+		return err
+	}
+	base, ok := segments.covering(w.next)
+	if ok {
+		err = w.enter(base, segments)
+		if err == nil || !gone(err) {
+			return err
+		}
+	}
+	return w.relist(ctx)
+}
+
+// enter opens a segment and goes to the first record at or after next, or as
+// near before it as the index tells. segments is a listing made before.
+func (w *walker) enter(base uint64, segments listing) error {
+	s, err := w.r.acquire(base)
+	if err != nil {
+		return err
+	}
+	w.leave()
+	w.seg, w.segments = s, segments
+	w.fr.f = s.f
+	w.fr.seek(0, base)
+	if err := w.measure(); err != nil {
+		return err
+	}
+	if w.next <= base {
+		return nil
+	}
+	pos, offset, err := w.seek()
+	if err != nil {
+		return err
+	}
+	w.fr.seek(pos, offset)
+	return w.measure()
+}
+
+// seek finds a position at or before next in the segment just entered, and the
+// lowest offset that may stand there.
+func (w *walker) seek() (pos int64, offset uint64, err error) {
+	entries, err := w.seg.entries(w.r, w.validEnd())
+	if err == nil {
+		var e format.IndexEntry
+		var ok bool
+		e, ok, err = lastEntry(entries, func(e format.IndexEntry) bool { return e.Offset <= w.next })
+		if err == nil && ok && e.Offset <= w.next && trustEntry(w.seg.f, e, w.fr.limit) {
+			return e.Pos, e.Offset, nil
+		}
+	}
+	if err != nil && !noIndex(err) {
+		return 0, 0, err
+	}
+	return 0, w.seg.base, nil
+}
+
+// validEnd is the position up to which the segment can hold durable records.
+func (w *walker) validEnd() int64 {
+	if w.seg.base == w.limit.Base {
+		return min(w.limit.Position, w.fr.limit)
+	}
+	return w.fr.limit
+}
+
+// segmentEnd decides what follows where reading the segment ended with cause:
+// the end of the file, bytes that are no record, or an error.
+func (w *walker) segmentEnd(ctx context.Context, cause error) error {
+	if cause != io.EOF && !invalidRecord(cause) {
+		if closed := w.r.usable(); closed != nil {
+			return closed
+		}
+		return wrap(fmt.Sprintf("read %s at byte %d", pathOf(w.r.dir, format.SegmentName(w.seg.base)), w.fr.pos), cause)
+	}
+	if w.seg.base >= w.limit.Base {
+		return w.activeEnd(ctx, cause)
+	}
+	if cause != io.EOF {
+		return w.doubt(ctx, cause)
+	}
+	return w.advance(ctx)
+}
+
+// activeEnd decides whether everything below the limit was read, in the segment
+// that was the active one when the limit was taken.
+func (w *walker) activeEnd(ctx context.Context, cause error) error {
+	segments, err := w.r.list()
+	if err != nil {
+		return err
+	}
+	_, rolled := segments.above(w.seg.base)
+	switch {
+	case w.seg.base > w.limit.Base:
+		// Beyond the published segment nothing was acknowledged, and yet the
+		// published offset says so.
+		return w.doubt(ctx, notEOF(cause))
+	case !rolled && w.fr.pos >= w.limit.Position, rolled && cause == io.EOF:
+		// next(Position) is the durable offset: only holes are left. Rolled, the
+		// segment is complete; compaction may even have made it shorter.
+		w.next = max(w.next, w.limit.NextOffset)
+		return nil
+	}
+	return w.doubt(ctx, notEOF(cause))
+}
+
+// advance goes on behind a segment that was read to its end.
+func (w *walker) advance(ctx context.Context) error {
+	if base, ok := w.segments.covering(w.next); ok && base > w.seg.base {
+		return w.enterListed(ctx, base)
+	}
+	if base, ok := w.segments.above(w.next); ok {
+		return w.hop(ctx, base)
+	}
+	// The segment was the last one when it was listed. Its successor is most
+	// often named after the next offset.
+	segments := append(w.segments[:len(w.segments):len(w.segments)], w.next)
+	err := w.enter(w.next, segments)
+	if err == nil || !gone(err) {
+		return err
+	}
+	return w.doubt(ctx, errSegmentMissing)
+}
+
+var errSegmentMissing = errors.New("a segment file is missing")
+
+// hop goes on at a base above next: the segment just read held nothing from
+// next on, and ended where the other began when it was listed. If its index
+// says that it ended before, a file between is missing.
+func (w *walker) hop(ctx context.Context, base uint64) error {
+	if err := w.missingBelow(base); err != nil {
+		if !errors.Is(err, errSegmentMissing) {
+			return err
+		}
+		return w.doubt(ctx, err)
+	}
+	w.next = max(w.next, base)
+	return w.enterListed(ctx, base)
+}
+
+// missingBelow reports errSegmentMissing if the index of the segment entered
+// says that it ended before base, where the next one begins.
+func (w *walker) missingBelow(base uint64) error {
+	h, ok, err := w.seg.header(w.r.dir)
+	if err != nil || !ok || h.End == 0 || h.End >= base || w.r.inGap(h.End, base) {
+		return err
+	}
+	return fmt.Errorf("%w: the segment ends at offset %d, the next one begins at %d", errSegmentMissing, h.End, base)
+}
+
+// enterListed enters a segment of the listing that is in use.
+func (w *walker) enterListed(ctx context.Context, base uint64) error {
+	err := w.enter(base, w.segments)
+	if err == nil || !gone(err) {
+		return err
+	}
+	return w.relist(ctx)
+}
+
+// maxDoubts is how often a finding has to repeat before it is believed. Other
+// processes may be rolling, compacting and removing: only two listings that
+// agree say that something is wrong.
+const maxDoubts = 2
+
+// doubt looks again, from a fresh listing and a fresh file, and reports cause
+// when that leads to the same place.
+func (w *walker) doubt(ctx context.Context, cause error) error {
+	if w.doubts++; w.doubts > maxDoubts {
+		return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.pos, w.next, cause))
+	}
+	w.r.drop(w.seg)
+	w.leave()
+	return w.relist(ctx)
+}
+
+// relist opens the segment that next is in by a fresh listing.
+func (w *walker) relist(ctx context.Context) error {
+	for tries := 0; ; tries++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		segments, err := w.r.list()
+		if err != nil {
+			return err
+		}
+		base, ok := segments.covering(w.next)
+		if ok {
+			err = w.enter(base, segments)
+			if err == nil || !gone(err) {
+				return err
+			}
+			continue // removed between listing and opening
+		}
+		if tries == 0 {
+			continue // only two listings that agree count
+		}
+		if len(segments) == 0 {
+			return fmt.Errorf("evlog: read %s: %w: every segment is gone", w.r.dir.Path(), ErrNoLog)
+		}
+		return wrap("read", &OffsetError{Asked: w.next, First: segments[0], Next: w.limit.NextOffset})
+	}
+}
+
+// inGap reports whether repair left [from, to) without records. log.json may
+// have changed since the reader was opened.
+func (r *Reader) inGap(from, to uint64) bool {
+	if covered(r.gaps(), from, to) {
+		return true
+	}
+	m, err := readMeta(r.dir)
+	return err == nil && covered(m.Gaps, from, to)
+}

@@ -1,0 +1,194 @@
+package evlog
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+const (
+	// zeroStep is what is zeroed at once, and so the longest that an append may
+	// have to wait for it.
+	zeroStep = 64 << 10
+	// zeroAhead is how far ahead of the records a large segment is zeroed.
+	zeroAhead = 1 << 20
+	// zeroMaxWrite: with larger writes zeroing costs more than it saves.
+	zeroMaxWrite = 64 << 10
+)
+
+var zeros [zeroStep]byte
+
+// zeroer is the goroutine that fills the active segment with zeros ahead of the
+// records. A sync of bytes that the file already has does not change the inode,
+// which saves the file system's journal commit. It is only ever a help: where
+// anything is in the way, the file just grows as it is written.
+//
+// It has an open file of its own, since an error of writing back is told once
+// to each: were it shared, the zeroer's sync could take away the error that a
+// commit has to see (I5).
+type zeroer struct {
+	l       *Log
+	off     bool // for good
+	signals chan struct{}
+	done    chan struct{}
+
+	mu   sync.Mutex // guards the rest; held for one step at most
+	base uint64
+	on   bool
+	over bool  // stopped for good
+	pos  int64 // end of the records
+	end  int64 // end of records and zeros
+}
+
+func (z *zeroer) start(l *Log) {
+	z.l = l
+	z.off = l.opts.NoPreallocate || l.config.SegmentBytes < zeroStep
+	z.signals, z.done = make(chan struct{}, 1), make(chan struct{})
+	if z.off {
+		close(z.done)
+		return
+	}
+	go z.run()
+}
+
+func (z *zeroer) stop() {
+	z.mu.Lock()
+	z.on, z.over = false, true
+	if !z.off {
+		close(z.signals)
+	}
+	z.mu.Unlock()
+	<-z.done
+}
+
+// use starts with another active segment, whose records end at pos. The turn is held, as for all but run.
+func (z *zeroer) use(base uint64, pos int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.base, z.on, z.pos, z.end = base, !z.off && !z.over, pos, pos
+}
+
+// pause stops zeroing until the next segment: the file is about to be cut.
+func (z *zeroer) pause() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.on = false
+}
+
+// claim takes the file up to end for records that are about to be written.
+func (z *zeroer) claim(end int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.end = max(z.end, end)
+}
+
+// extend says that records end at pos, the last write having been of n bytes.
+func (z *zeroer) extend(pos, n int64) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.pos = pos
+	if z.on && n <= zeroMaxWrite && z.end-pos < z.ahead()/2 {
+		signal(z.signals)
+	}
+}
+
+// ahead is how far ahead to zero: a small log shall stay small.
+func (z *zeroer) ahead() int64 {
+	want := min(zeroAhead, max(zeroStep, z.pos))
+	return min(want, max(0, z.l.config.SegmentBytes-z.pos))
+}
+
+func (z *zeroer) run() {
+	defer close(z.done)
+	var f vfs.File
+	var base uint64
+	shut := func() {
+		if f != nil {
+			_ = f.Close() // nothing that was written is needed
+			f = nil
+		}
+	}
+	defer shut()
+	for range z.signals {
+		z.mu.Lock()
+		on, now := z.on, z.base
+		z.mu.Unlock()
+		if !on {
+			continue
+		}
+		if f == nil || base != now {
+			shut()
+			var err error
+			if f, err = z.l.dir.OpenFile(format.SegmentName(now), os.O_RDWR, 0); err != nil {
+				f = nil
+				z.pause()
+				continue
+			}
+			base = now
+		}
+		if err := z.fill(f, base); err != nil {
+			z.fail(err)
+			return
+		}
+	}
+}
+
+// fill zeroes as far ahead as is wanted. The error is one that poisons.
+func (z *zeroer) fill(f vfs.File, base uint64) error {
+	wrote := false
+	for {
+		more, err := z.step(f, base)
+		if err != nil {
+			return fmt.Errorf("zero ahead in segment %d: %w", base, err)
+		}
+		if !more {
+			break
+		}
+		wrote = true
+	}
+	if !wrote {
+		return nil
+	}
+	if err := f.SyncData(); err != nil {
+		return fmt.Errorf("sync zeros in segment %d: %w", base, err)
+	}
+	return nil
+}
+
+func (z *zeroer) step(f vfs.File, base uint64) (more bool, err error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	want := z.pos + z.ahead() - z.end
+	if !z.on || z.base != base || want <= 0 {
+		return false, nil
+	}
+	n := min(want, zeroStep)
+	if err := f.Allocate(z.end, n); err != nil {
+		// Not to be had here, or no space for it: go on without.
+		z.on = false
+		if errors.Is(err, vfs.ErrUnsupported) || diskFull(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	if _, err := f.WriteAt(zeros[:n], z.end); err != nil {
+		z.on = false
+		if diskFull(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	z.end += n
+	return true, nil
+}
+
+// fail poisons the log: what the failed sync covered may have been records.
+func (z *zeroer) fail(err error) {
+	_ = z.l.poison(err)
+	z.l.turn <- struct{}{}
+	z.l.releaseTurn() // tells those who wait for a sync
+}
