@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"syscall"
 )
 
@@ -239,6 +240,7 @@ func (l *Log) encodeLocked(records []Record, size, now int64, src offsetSource, 
 	}
 	c := l.curLocked()
 	from := len(c.buf)
+	c.buf = slices.Grow(c.buf, int(size))
 	for i := range records {
 		r := &records[i]
 		ms := now
@@ -394,7 +396,15 @@ func waitFor(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// diskFull reports whether err says that there is no space left.
+// diskFull reports whether err says that there is no space left, in a way that
+// leaves no doubt about what is on disk: a sync that fails for lack of space, or
+// a log that is poisoned for it, is something else.
 func diskFull(err error) bool {
+	if errors.Is(err, ErrPoisoned) || errors.Is(err, errSyncDir) {
+		return false
+	}
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errDiskQuota)
 }
+
+// errSyncDir marks a failed sync of the directory.
+var errSyncDir = errors.New("sync the directory")

@@ -11,8 +11,9 @@ var (
 	// ErrClosed: the log or reader was closed. Followers of a log in the same
 	// process end with it too.
 	ErrClosed = errors.New("log is closed")
-	// ErrReadOnly: the call needs a log opened with Open.
-	ErrReadOnly = errors.New("opened for reading only")
+	// ErrReadOnly: the directory cannot be written to, by its permissions or
+	// because its file system is mounted so. OpenReader works there.
+	ErrReadOnly = errors.New("read-only directory")
 	// ErrPoisoned: an earlier write or sync failed, so that nothing is known
 	// about what is on disk. Close the log and open it again: opening finds out.
 	// The error wraps the first failure.

@@ -33,6 +33,7 @@ type fileSource struct {
 
 	mu      sync.Mutex // guards the rest
 	watcher *watcher
+	unknown time.Time // since when DURABLE is missing or damaged; zero: it is not
 }
 
 func newFileSource(r *Reader) *fileSource {
@@ -48,25 +49,39 @@ func (s *fileSource) close() {
 // load reads DURABLE. While it is missing or damaged, that may be a writer at
 // work; for longer, the durable end is the base of the active segment.
 func (s *fileSource) load(ctx context.Context) (format.Durable, error, error) {
-	start := time.Now()
 	for {
 		d, err := readDurable(s.r.dir)
-		if err == nil {
+		since := s.unknownSince(err)
+		switch {
+		case err == nil:
 			return d, nil, nil
-		}
-		if !durableUnknown(err) {
+		case !durableUnknown(err):
 			if closed := s.r.usable(); closed != nil {
 				return d, nil, closed
 			}
 			return d, nil, wrap("read DURABLE", err)
-		}
-		if time.Since(start) >= damagedWait {
+		case since >= damagedWait:
 			return s.assume(err)
 		}
 		if err := s.pause(ctx, 5*time.Millisecond); err != nil {
 			return d, nil, err
 		}
 	}
+}
+
+// unknownSince notes whether DURABLE could be read, and returns for how long it
+// could not.
+func (s *fileSource) unknownSince(err error) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || !durableUnknown(err) {
+		s.unknown = time.Time{}
+		return 0
+	}
+	if s.unknown.IsZero() {
+		s.unknown = time.Now()
+	}
+	return time.Since(s.unknown)
 }
 
 func (s *fileSource) assume(cause error) (format.Durable, error, error) {

@@ -263,12 +263,15 @@ func (r *Reader) beyond(ctx context.Context, d format.Durable) (n uint64, err er
 	fr := newFrames(s.f, pos, info.Size(), lowest)
 	defer fr.release()
 	for {
-		if _, _, err := fr.next(); err != nil {
+		h, _, err := fr.next()
+		if err != nil {
 			if err == io.EOF || invalidRecord(err) {
 				return n, ctx.Err()
 			}
 			return n, err
 		}
-		n++
+		if h.Offset >= d.NextOffset {
+			n++
+		}
 	}
 }

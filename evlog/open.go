@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"syscall"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -81,6 +82,9 @@ func (l *Log) open(ctx context.Context) error {
 		}
 	}
 	lock, err := lockWriter(l.dir, l.clock)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w", err, ErrReadOnly)
+	}
 	if err != nil {
 		return err
 	}

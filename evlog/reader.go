@@ -104,23 +104,21 @@ func newLogReader(l *Log) *Reader {
 	return r
 }
 
-// Close releases the reader. Iterators end with ErrClosed. The reader of a Log
-// is closed with the log instead.
+// Close releases the reader. Iterators end with ErrClosed. Closing it again does
+// nothing. The reader of a Log is closed with the log instead.
 func (r *Reader) Close() error {
 	if !r.owned {
 		return nil
 	}
-	r.shut()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.dir == nil {
+	if !r.shut() {
 		return nil
 	}
 	return r.dir.Close()
 }
 
-// shut ends iterators and releases open files.
-func (r *Reader) shut() {
+// shut ends iterators and releases open files. It reports whether it was the
+// first to do so.
+func (r *Reader) shut() bool {
 	r.mu.Lock()
 	done := r.closed
 	r.closed = true
@@ -129,6 +127,7 @@ func (r *Reader) shut() {
 	if !done {
 		r.src.close()
 	}
+	return !done
 }
 
 // ID is the log's identity. It is empty where log.json is missing or damaged.

@@ -77,14 +77,12 @@ func (r *Record) check(maxRecordBytes int64) error {
 	if size := r.Size(); size > maxRecordBytes {
 		return fmt.Errorf("evlog: record of %d bytes: %w (at most %d)", size, ErrTooLarge, maxRecordBytes)
 	}
-	if sec := r.Time.Unix(); sec > maxSeconds || sec < -maxSeconds {
+	// Beyond 64 bits the milliseconds wrap around.
+	if time.UnixMilli(r.Time.UnixMilli()).Unix() != r.Time.Unix() {
 		return fmt.Errorf("evlog: time %v: %w (milliseconds since 1970 do not fit 64 bits)", r.Time, ErrTooLarge)
 	}
 	return nil
 }
-
-// maxSeconds keeps Unix milliseconds inside an int64.
-const maxSeconds = 1<<63/1000 - 1
 
 // zeroTimeMS is the millisecond that the zero Time falls into.
 var zeroTimeMS = time.Time{}.UnixMilli()

@@ -106,6 +106,9 @@ func (p *repairer) run(ctx context.Context) error {
 			p.opts.Progress(min(done, total), total)
 		}
 	}
+	if len(p.segments) == 0 {
+		p.empty()
+	}
 	if !p.opts.Execute {
 		return nil
 	}
@@ -208,22 +211,22 @@ func (p *repairer) closed(base, next, end uint64, res scanResult) {
 // the prefix. The gap is durable before the file is replaced: from then on
 // nothing shows that there was more.
 func (p *repairer) cut(base uint64, res scanResult, gap OffsetRange) {
-	s := RepairStep{
+	p.keep(base, res, gap)
+	p.pending = append(p.pending,
+		func() error { return p.addGap(gap) },
+		func() error { return p.replace(base, res) })
+}
+
+// keep plans to save what will be cut.
+func (p *repairer) keep(base uint64, res scanResult, gap OffsetRange) {
+	n := len(p.report.Steps)
+	p.step(RepairStep{
 		Path: pathOf(p.dir, format.SegmentName(base)), Pos: res.end, Cut: res.size - res.end,
 		SavedAs: format.TornName(base, res.end, 0), Gap: gap,
 		What: "cut the damaged segment back to its valid prefix",
-	}
-	n := len(p.report.Steps)
-	p.step(s, func() error {
-		name, err := p.save(base, res)
-		if err != nil {
-			return err
-		}
-		p.report.Steps[n].SavedAs = name
-		if err := p.addGap(gap); err != nil {
-			return err
-		}
-		return p.replace(base, res)
+	}, func() (err error) {
+		p.report.Steps[n].SavedAs, err = p.save(base, res)
+		return err
 	})
 }
 
@@ -272,40 +275,59 @@ func (p *repairer) addGap(gap OffsetRange) error {
 }
 
 // active plans the repair of the last segment. Where acknowledged records are
-// damaged or missing, a new segment begins above everything that was ever given
-// out, and only then the damaged file is cut.
+// damaged or missing, what will be cut is saved, a new segment begins above
+// everything that was ever given out, and only then the damaged file is cut. A
+// crash in between leaves a damaged closed segment, which is repaired as such.
 func (p *repairer) active(base uint64, res scanResult) {
 	p.report.Next = res.next
-	known := p.durableErr == nil
-	acknowledged := p.committed
-	if known {
-		acknowledged = max(acknowledged, p.durable.NextOffset)
-	}
-	healthy := res.next >= acknowledged
-	if known && p.durable.Base < base && p.durable.NextOffset <= base || !known {
-		healthy = healthy && true
-	}
-	if known && p.durable.Base > base {
-		healthy = false
-	}
-	if healthy {
+	if !p.lost(base, res) {
 		return // opening for writing does the rest
 	}
-	cutBytes := uint64(res.size - res.end)
-	next := max(acknowledged, res.next+cutBytes/format.HeaderSize)
-	if known {
-		next = max(next, p.durable.Base)
-	}
-	next = max(next, base+1)
+	next := p.restartAt(base, res)
 	p.report.Next = next
 	gap := OffsetRange{res.next, next}
+	if res.end < res.size {
+		p.keep(base, res, gap)
+	}
 	p.step(RepairStep{
 		Path: pathOf(p.dir, format.SegmentName(next)), Gap: gap,
 		What: fmt.Sprintf("start a new segment at offset %d, above every offset that was given out", next),
 	}, func() error { return p.restart(next, gap) })
-	if res.err != io.EOF {
-		p.cut(base, res, gap)
+	// Also where nothing is cut: the copy is synced, which the file may not be.
+	p.pending = append(p.pending, func() error { return p.replace(base, res) })
+}
+
+// empty plans the repair of a log that lost every segment.
+func (p *repairer) empty() {
+	next := max(p.durable.NextOffset, p.durable.Base, p.committed)
+	p.report.Next = next
+	gap := OffsetRange{0, next}
+	p.step(RepairStep{
+		Path: pathOf(p.dir, format.SegmentName(next)), Gap: gap,
+		What: fmt.Sprintf("every segment is missing: start a new one at offset %d", next),
+	}, func() error { return p.restart(next, gap) })
+}
+
+// lost reports whether opening for writing refuses the active segment.
+func (p *repairer) lost(base uint64, res scanResult) bool {
+	if p.durableErr != nil {
+		return p.committed > res.next
 	}
+	return p.durable.Base > base || p.durable.NextOffset > res.next
+}
+
+// restartAt is an offset above everything that was ever given out: a record
+// takes 28 bytes at least.
+func (p *repairer) restartAt(base uint64, res scanResult) uint64 {
+	cut := uint64(res.size - res.end)
+	next := max(res.next+(cut+format.HeaderSize-1)/format.HeaderSize, p.committed, base+1)
+	if p.durableErr == nil {
+		next = max(next, p.durable.NextOffset, p.durable.Base)
+	}
+	for _, g := range p.meta.Gaps {
+		next = max(next, g.To)
+	}
+	return next
 }
 
 // restart makes the new active segment and publishes it.

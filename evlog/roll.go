@@ -95,15 +95,13 @@ func (l *Log) createSegment(base uint64) (vfs.File, error) {
 			// Sure only if the name is not there: appending to the old segment
 			// beside a newer one would give offsets out twice (I3).
 			if _, statErr := l.dir.Stat(name); !errors.Is(statErr, fs.ErrNotExist) {
-				return nil, fmt.Errorf("%w, and the file may be there: %v", fs.ErrExist, err)
+				return nil, fmt.Errorf("%w: %w, and the file may be there", errSyncDir, err)
 			}
 		}
 		return nil, err
 	}
 	if err := l.dir.Sync(); err != nil {
-		// Not passed on as it is: the name may or may not be there, so that even
-		// ENOSPC here is no clean failure.
-		return nil, errors.Join(fmt.Errorf("sync the directory: %v", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", errSyncDir, err), f.Close())
 	}
 	return f, nil
 }

@@ -38,8 +38,10 @@ type VerifyReport struct {
 
 // OK reports whether nothing fatal was found.
 func (r *VerifyReport) OK() bool {
-	return !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Fatal })
+	return !slices.ContainsFunc(r.Problems, isFatal)
 }
+
+func isFatal(p Problem) bool { return p.Fatal }
 
 // VerifyOptions are the choices of Verify. Nil and the zero value check all.
 type VerifyOptions struct {
@@ -164,7 +166,7 @@ func (v *verifier) segment(ctx context.Context, i int, base uint64) error {
 		if err != nil {
 			return err
 		}
-		if len(problems) > 0 && tries < maxDoubts {
+		if slices.ContainsFunc(problems, isFatal) && tries < maxDoubts {
 			continue
 		}
 		v.report.Segments = append(v.report.Segments, info)
