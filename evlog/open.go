@@ -200,7 +200,7 @@ func (l *Log) recover(ctx context.Context) (cut int64, err error) {
 		return 0, err
 	}
 	if s.unfinished {
-		return 0, l.create(s)
+		return 0, l.create()
 	}
 	if err := l.configure(); err != nil {
 		return 0, err
@@ -314,8 +314,9 @@ func wholeFile(f vfs.File, base uint64) (frames, error) {
 
 // create makes a new log, or makes the names of one that never held a record
 // again: a directory sync may have failed, and then the page cache is no
-// evidence of them. A valid log.json is kept.
-func (l *Log) create(s survey) error {
+// evidence of them. A valid log.json is kept. The segment comes last: a directory
+// without one is an unfinished creation.
+func (l *Log) create() error {
 	if l.meta == nil {
 		l.meta = newMeta(l.clock)
 	}
@@ -327,12 +328,7 @@ func (l *Log) create(s survey) error {
 	if err := l.act.durable.at(l.dir).recreate(format.Durable{}); err != nil {
 		return wrap("create DURABLE", err)
 	}
-	if len(s.segments) > 0 {
-		if err := removeSegment(l.dir, 0); err != nil {
-			return err
-		}
-	}
-	f, err := l.createSegment(0)
+	f, err := renewSegment(l.dir, 0)
 	if err != nil {
 		return wrap("create the first segment", err)
 	}
@@ -341,17 +337,6 @@ func (l *Log) create(s survey) error {
 		return wrap("sync the directory above "+l.dir.Path(), err)
 	}
 	return nil
-}
-
-// removeSegment unlinks a segment that holds no record, and its index.
-func removeSegment(dir vfs.Dir, base uint64) error {
-	if err := dir.Remove(format.SegmentName(base)); err != nil {
-		return wrap("remove an empty segment", err)
-	}
-	if err := dir.Remove(format.IndexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrap("remove an empty segment's index", err)
-	}
-	return wrap("sync "+dir.Path(), dir.Sync())
 }
 
 // configure takes over the stored options and stores the ones that are set,

@@ -49,8 +49,12 @@ func (l *Log) recoverActive(ctx context.Context, s survey) (cut int64, err error
 	}
 	if res.end == 0 && s.durableErr == nil && s.durable.Base < base {
 		// A roll did not get to its end, and nothing vouches for this name.
-		if f, err = l.recreateActive(base); err != nil {
-			return 0, err
+		l.act.f = nil
+		if err := f.Close(); err != nil {
+			return 0, wrap("close an empty segment", err)
+		}
+		if f, err = renewSegment(l.dir, base); err != nil {
+			return 0, wrap("make the active segment again", err)
 		}
 	}
 	l.act.become(f, base, l.meta.Config.stored().IndexBytes)
@@ -176,18 +180,17 @@ func makeDurable(f vfs.File, from int64, res scanResult) error {
 	return f.Sync()
 }
 
-// recreateActive makes an active segment without records again.
-func (l *Log) recreateActive(base uint64) (vfs.File, error) {
-	f := l.act.f
-	l.act.f = nil
-	if err := f.Close(); err != nil {
-		return nil, wrap("close an empty segment", err)
-	}
-	if err := removeSegment(l.dir, base); err != nil {
+// renewSegment puts a new empty file in the place of a segment without records,
+// so that its name becomes durable. The name is never gone in between: were it
+// unlinked and the directory sync after that failed, the page cache would show
+// the segment before as the active one while the disk still has this one, and
+// what is acknowledged there would be lost with the next power failure.
+func renewSegment(dir vfs.Dir, base uint64) (vfs.File, error) {
+	name := format.SegmentName(base)
+	if err := writeFileDurably(dir, name, nil); err != nil {
 		return nil, err
 	}
-	f, err := l.createSegment(base)
-	return f, wrap("create the active segment again", err)
+	return dir.OpenFile(name, os.O_RDWR, 0)
 }
 
 // beginning guesses when a segment that is already there got its first record:
