@@ -49,16 +49,6 @@ func (b *indexBuilder) add(pos int64, h format.Header) {
 	x.LogSize = pos + h.Size()
 }
 
-// buildIndex reads the valid prefix of a segment.
-func buildIndex(f vfs.File, base uint64, interval int64) (*indexBuilder, scanResult, error) {
-	b := newIndexBuilder(base, interval)
-	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
-		b.add(pos, h)
-		return nil
-	})
-	return b, res, err
-}
-
 // writeIndex puts the index into place. It is derived data: written like
 // everything that others read (I7), and missed by nobody if this fails.
 func writeIndex(dir vfs.Dir, h format.IndexHeader, entries []format.IndexEntry) error {

@@ -116,7 +116,7 @@ func lastIntact(f vfs.File, h format.IndexHeader) (next uint64, ok bool) {
 	fr := newFrames(f, h.LastPos, h.LogSize, h.LastOffset)
 	defer fr.release()
 	rec, _, err := fr.next()
-	return rec.Offset + 1, err == nil && rec.Offset == h.LastOffset
+	return h.LastOffset + 1, err == nil && rec.Offset == h.LastOffset
 }
 
 // checkAcknowledged refuses to open a log in which acknowledged records are

@@ -239,30 +239,50 @@ func (p *repairer) save(base uint64, res scanResult) (string, error) {
 	return saveTorn(p.dir, f, base, res.end, res.size)
 }
 
-// replace puts the valid prefix in the place of a segment. The index goes with
-// what it described.
+// replace puts the valid prefix in the place of a segment, with its time. The
+// index goes with what it described.
 func (p *repairer) replace(base uint64, res scanResult) error {
-	f, err := openSegment(p.dir, base)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	name := format.SegmentName(base)
-	err = replaceFile(p.dir, name, func(to vfs.File) error { return copyBytes(to, f, 0, res.end) })
+	info, err := p.dir.Stat(name)
 	if err != nil {
 		return err
 	}
-	if err := p.dir.Chtimes(name, info.ModTime()); err != nil {
+	tmp := name + format.TempSuffix
+	if err := p.copyPrefix(base, tmp, res.end); err != nil {
+		return err
+	}
+	// No file is open now: Windows renames over no open one.
+	if err := p.dir.Chtimes(tmp, info.ModTime()); err != nil {
+		return err
+	}
+	if err := p.dir.Rename(tmp, name); err != nil {
+		return err
+	}
+	if err := p.dir.Sync(); err != nil {
 		return err
 	}
 	if err := p.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
 		return err
 	}
 	return nil
+}
+
+// copyPrefix writes the first n bytes of a segment into the file tmp, synced.
+func (p *repairer) copyPrefix(base uint64, tmp string, n int64) error {
+	from, err := openSegment(p.dir, base)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := p.dir.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
+	if err != nil {
+		return err
+	}
+	err = copyBytes(to, from, 0, n)
+	if err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
 }
 
 // addGap records offsets that were lost.

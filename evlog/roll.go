@@ -112,6 +112,7 @@ func (l *Log) stayActive(full error) error {
 	l.mu.Lock()
 	l.segBytes += l.act.pos
 	l.mu.Unlock()
+	l.zero.use(l.act.base, l.act.pos)
 	return nil
 }
 

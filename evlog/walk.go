@@ -97,8 +97,8 @@ func (w *walker) step(ctx context.Context) (format.Header, []byte, error) {
 			w.fr.seek(w.fr.pos-h.Size(), w.limit.NextOffset)
 			break
 		}
-		if invariant.Enabled {
-			invariant.Check(h.Offset >= w.next && h.Offset < w.limit.NextOffset, "record %d outside [%d, %d)", h.Offset, w.next, w.limit.NextOffset) // I2, I6
+		if invariant.Enabled && (h.Offset < w.next || h.Offset >= w.limit.NextOffset) { // I2, I6
+			invariant.Check(false, "record %d outside [%d, %d)", h.Offset, w.next, w.limit.NextOffset)
 		}
 		w.next = h.Offset + 1
 		w.doubts = 0

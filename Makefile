@@ -1,0 +1,55 @@
+# make check is what must be green before a push.
+
+GO    ?= go
+TOOL  := $(GO) tool -modfile=tools/go.mod
+ALL   := ./... ./testdata/events
+BASE  ?= HEAD~1
+BENCH ?= .
+COUNT ?= 10
+
+.PHONY: build test race crash fuzz lint cover bench bench-compare golden check soak
+
+build: ## the command, into dist/
+	$(GO) build ./...
+	$(GO) build -o dist/ ./cmd/evlog
+
+test:
+	$(GO) test ./...
+
+race:
+	$(GO) test -race -timeout 20m ./...
+
+crash: ## power cuts, failing operations and killed processes, ten times as many as in make test
+	EVLOG_SOAK=$${EVLOG_SOAK:-0.1} $(GO) test -count=1 -timeout 30m -run 'Crash|Kill|Power|Fail|Damage|DiskFull|Open|Repair|Model' ./evlog/... ./internal/vfs ./internal/evtest
+
+fuzz: ## FUZZTIME=30s for each target
+	FUZZTIME=$${FUZZTIME:-30s} .ci/run fuzz
+
+lint:
+	.ci/run format vet staticcheck
+	@files=$$($(TOOL) gofumpt -l .); test -z "$$files" || { echo "gofumpt: $$files"; exit 1; }
+	@files=$$($(TOOL) goimports -l -local github.com/evlog-go/evlog .); test -z "$$files" || { echo "goimports: $$files"; exit 1; }
+
+cover:
+	$(GO) test -coverprofile=coverage.out -coverpkg=./evlog/...,./internal/...,./cmd/... ./...
+	$(GO) tool cover -func=coverage.out | tail -n 1
+
+bench: ## BENCH=regexp
+	$(GO) test -run '^$$' -bench '$(BENCH)' ./internal/bench
+
+bench-compare: ## this tree against BASE=HEAD~1, COUNT=10 runs each
+	mkdir -p dist && rm -rf dist/base && git worktree prune && git worktree add --detach dist/base $(BASE)
+	cd dist/base && $(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./internal/bench > ../bench-old.txt
+	git worktree remove --force dist/base
+	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./internal/bench > dist/bench-new.txt
+	$(TOOL) benchstat dist/bench-old.txt dist/bench-new.txt
+
+golden: ## the logs that earlier versions wrote are still read as they were
+	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...
+
+check: lint test race
+	FUZZTIME=5s $(MAKE) fuzz
+	$(MAKE) crash
+
+soak: ## the random tests with their full counts: hours
+	EVLOG_SOAK=1 $(GO) test -count=1 -timeout 24h ./evlog/... ./internal/...
