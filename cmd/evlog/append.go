@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+func newAppendCommand(a *app) *cobra.Command {
+	c := appendCommand{a: a}
+	cmd := &cobra.Command{
+		Use:   "append DIR",
+		Short: "Append standard input to the log",
+		Long: `Append standard input to the log, which is created if there is none. What was
+read is made durable whenever no more input is ready, and at the end.
+
+Formats:
+  lines  each line, without its newline, is a value. -k gives all of them a key;
+         -K DELIM splits each line at the first DELIM into key and value
+  jsonl  each line is a JSON object with key or key_b64, value or value_b64,
+         ts_ms and schema, as "evlog cat -J" prints it. A string's payload is its
+         text, an object, array, number or boolean its JSON text as it stands,
+         null an empty value. offset and tombstone are ignored, an absent ts_ms
+         is stamped. -k and --schema count where a line does not say
+
+A bad line ends the command with its number; what came before it is durable.
+
+--segment-bytes and --sync are stored in the log. Sync policies: always (the
+default), interval=DURATION, flush (only when input pauses, and at the end).`,
+		Example: `  printf 'hello\nworld\n' | evlog append events
+  evlog append events -K : --ack < pairs.txt
+  evlog cat old -J | evlog append new --format jsonl`,
+		ValidArgsFunction: dirOnly,
+		RunE:              c.run,
+	}
+	c.key.name, c.delim.name = "KEY", "DELIM"
+	flags := cmd.Flags()
+	flags.StringVar(&c.format, "format", "lines", "lines or jsonl")
+	flags.VarP(&c.key, "key", "k", "key of the records")
+	flags.VarP(&c.delim, "key-delimiter", "K", "split each line into key and value here")
+	flags.Var(&c.schema, "schema", "schema id of the records")
+	flags.BoolVar(&c.ack, "ack", false, "print each record's offset, one a line, once it is durable")
+	flags.Var(&c.segmentBytes, "segment-bytes", "size from which a new segment is started, such as 64M")
+	flags.Var(&c.sync, "sync", "always, interval=DURATION or flush")
+	completeWords(cmd, "format", []string{"lines", "jsonl"})
+	completeWords(cmd, "sync", []string{"always", "interval=100ms", "flush"})
+	return cmd
+}
+
+type appendCommand struct {
+	a            *app
+	format       string
+	key, delim   bytesValue
+	schema       schemaValue
+	ack          bool
+	segmentBytes sizeValue
+	sync         syncValue
+}
+
+func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
+	dir, _, err := c.a.dirAnd(cmd, args)
+	if err != nil {
+		return err
+	}
+	parse, maxLine, err := c.parser(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	l, err := evlog.Open(ctx, dir, c.options())
+	if err != nil {
+		return err
+	}
+	st, err := l.Reader().Status(ctx)
+	if err == nil && st.OpenHook != "" {
+		err = fmt.Errorf("%s: append: %w %q", dir, evlog.ErrHookRequired, st.OpenHook)
+	}
+	if err != nil {
+		closing(l, &err)
+		return err
+	}
+	p := &pump{
+		a: c.a, l: l,
+		lines: newLineReader(c.a.in, maxLine),
+		batch: batcher{parse: parse, maxBatch: min(st.Config.SegmentBytes/batchesPerSegment, blockBytes)},
+		acks:  acks{wanted: c.ack, out: c.a.out},
+	}
+	return p.run(ctx)
+}
+
+// batchesPerSegment keeps batches, which are never divided, small against a
+// segment: it may stay that much below its size.
+const batchesPerSegment = 64
+
+// parser is what the flags say about the input, and the longest line that can
+// be a legal record.
+func (c *appendCommand) parser(cmd *cobra.Command) (lineParser, int, error) {
+	def := evlog.Record{Key: c.key.b, Schema: c.schema.id}
+	if err := checkRecord(&def); err != nil {
+		return nil, 0, usagef(cmd, "-k: %v", err)
+	}
+	switch c.format {
+	case "lines":
+		if c.delim.set && len(c.delim.b) == 0 {
+			return nil, 0, usagef(cmd, "-K: the delimiter is empty")
+		}
+		return parseValues(def, c.delim.b), evlog.DefaultMaxRecordBytes, nil
+	case "jsonl":
+		if c.delim.set {
+			return nil, 0, usagef(cmd, "-K goes with --format lines")
+		}
+		// A byte takes six as an escape.
+		return parseJSONL(def), 6*evlog.DefaultMaxRecordBytes + blockBytes, nil
+	}
+	return nil, 0, usagef(cmd, "unknown format %q (there are: lines, jsonl)", c.format)
+}
+
+func (c *appendCommand) options() *evlog.Options {
+	return &evlog.Options{
+		SegmentBytes: c.segmentBytes.n,
+		Sync:         c.sync.policy,
+		SyncInterval: c.sync.interval,
+		Logger:       c.a.logger(),
+		OnEvent: func(e evlog.Event) {
+			if e.Kind == evlog.EventOpened && e.Bytes > 0 {
+				c.a.notice("cut %s of an unfinished record, next offset %d", plural(e.Bytes, "byte"), e.Offset)
+			}
+		},
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// Exit status.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitUsage   = 2
+	exitCorrupt = 3
+	exitSignal  = 128 // plus the signal's number
+)
+
+// usageError is a call that cannot be meant.
+type usageError struct {
+	command string // as typed: "evlog cat"
+	err     error
+}
+
+func (e *usageError) Error() string {
+	return fmt.Sprintf("%s: %v; see %s --help", strings.TrimPrefix(e.command, "evlog "), e.err, e.command)
+}
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func usageOf(cmd *cobra.Command, err error) error {
+	return &usageError{command: cmd.CommandPath(), err: err}
+}
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return usageOf(cmd, fmt.Errorf(format, args...))
+}
+
+// damageError says that a command did its work and found damage, which it has
+// printed. It is evlog.ErrCorrupt.
+type damageError struct{ text string }
+
+func (e *damageError) Error() string { return e.text }
+func (e *damageError) Unwrap() error { return evlog.ErrCorrupt }
+
+// hinted is an error with its own advice.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// report prints the error, if it is one to be told, and returns the exit
+// status.
+func (a *app) report(ctx context.Context, err error) int {
+	if err == nil || readerGone(err) {
+		return exitOK
+	}
+	var sig *signalError
+	if errors.As(context.Cause(ctx), &sig) && errors.Is(err, context.Canceled) {
+		return exitSignal + sig.number
+	}
+	text := oneLine(err.Error())
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "evlog: "), ": evlog: ", ": ")
+	if h := hint(err); h != "" {
+		text += "; " + h
+	}
+	fmt.Fprintf(a.err, "evlog: %s\n", text)
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, evlog.ErrCorrupt):
+		return exitCorrupt
+	}
+	return exitError
+}
+
+// hint says what to do about an error.
+func hint(err error) string {
+	var own *hinted
+	var usage *usageError
+	var damage *damageError
+	var line *lineError
+	switch {
+	case errors.As(err, &usage):
+		return ""
+	case errors.As(err, &own):
+		return own.hint
+	case errors.As(err, &line):
+		return "the lines before it are in the log"
+	case errors.Is(err, evlog.ErrLocked):
+		return "a second process writes through the outbox"
+	case errors.Is(err, evlog.ErrHookRequired):
+		return "append from the program that has the hook, so that nothing is lost or doubled"
+	case errors.As(err, &damage):
+		return ""
+	case errors.Is(err, evlog.ErrCorrupt):
+		return "evlog verify shows all damage, evlog repair what can be saved"
+	case errors.Is(err, evlog.ErrNoLog):
+		return "evlog append creates one"
+	case errors.Is(err, evlog.ErrVersion):
+		return "use a newer evlog"
+	case errors.Is(err, evlog.ErrNetworkFS):
+		return "keep the log on a local disk"
+	case errors.Is(err, evlog.ErrPoisoned):
+		return "what was not acknowledged may be missing, opening again finds out"
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room on the disk"
+	case errors.Is(err, fs.ErrPermission):
+		return "check owner and mode"
+	}
+	return ""
+}
+
+// oneLine keeps a message on its line.
+func oneLine(s string) string {
+	s = strings.TrimRight(s, "\n")
+	if !strings.ContainsAny(s, "\r\n") {
+		return s
+	}
+	return strings.NewReplacer("\r", "", "\n", "; ").Replace(s)
+}
+
+// inDir adds the log's name to errors that do not carry it.
+func inDir(dir string, err error) error {
+	var offset *evlog.OffsetError
+	if errors.As(err, &offset) || errors.Is(err, evlog.ErrNotFound) {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+func newInfoCommand(a *app) *cobra.Command {
+	var table tableFlags
+	cmd := &cobra.Command{
+		Use:   "info DIR",
+		Short: "Describe the log as a whole",
+		Long: `Describe the log as a whole: offsets, times, sizes, stored configuration, and
+who holds the lock, with whether that process lives.
+
+With --json: one object with path, id, format, created, first_offset,
+next_offset (the offset after the last durable record), records, holes,
+segments, bytes (all files), oldest, newest, config (segment_bytes,
+segment_age_ms, index_bytes, sync, sync_interval_ms), open_hook, gaps (offset
+ranges that repair left without records), beyond_durable, durable_error,
+meta_error, and lock_holder (pid, host, started, alive; null if nobody).`,
+		Example: `  evlog info events
+  evlog info events --json | jq .next_offset`,
+		ValidArgsFunction: dirOnly,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.info(cmd, args, &table)
+		},
+	}
+	table.register(cmd)
+	return cmd
+}
+
+func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err error) {
+	dir, _, err := a.dirAnd(cmd, args)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	r, err := evlog.OpenReader(ctx, dir, &evlog.ReaderOptions{Logger: a.logger()})
+	if err != nil {
+		return err
+	}
+	defer closing(r, &err)
+	st, err := r.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.noticeBeyond(cmd.Context(), r); err != nil {
+		return err
+	}
+	segments, err := r.Segments(ctx)
+	if err != nil {
+		return err
+	}
+	doc := newInfoDoc(&st, segments, table.times)
+	if table.json {
+		err = writeDocument(a.out, doc)
+	} else {
+		err = writeTable(a.out, doc.rows(&st, segments, table.times))
+	}
+	if err != nil {
+		return err
+	}
+	return damagedSegment(segments)
+}
+
+// infoDoc is the JSON document of info.
+type infoDoc struct {
+	Path          string      `json:"path"`
+	ID            string      `json:"id"`
+	Format        int         `json:"format"`
+	Created       *string     `json:"created"`
+	First         uint64      `json:"first_offset"`
+	Next          uint64      `json:"next_offset"`
+	Records       uint64      `json:"records"`
+	Holes         uint64      `json:"holes"`
+	Segments      int         `json:"segments"`
+	Bytes         int64       `json:"bytes"`
+	Oldest        *string     `json:"oldest"`
+	Newest        *string     `json:"newest"`
+	Config        configDoc   `json:"config"`
+	OpenHook      string      `json:"open_hook,omitempty"`
+	Gaps          [][2]uint64 `json:"gaps,omitempty"`
+	BeyondDurable uint64      `json:"beyond_durable"`
+	DurableError  string      `json:"durable_error,omitempty"`
+	MetaError     string      `json:"meta_error,omitempty"`
+	Holder        *holderDoc  `json:"lock_holder"`
+}
+
+type configDoc struct {
+	SegmentBytes   int64  `json:"segment_bytes"`
+	SegmentAgeMS   int64  `json:"segment_age_ms"` // 0: never rolled by age
+	IndexBytes     int64  `json:"index_bytes"`
+	Sync           string `json:"sync"`
+	SyncIntervalMS int64  `json:"sync_interval_ms"`
+}
+
+type holderDoc struct {
+	PID     int     `json:"pid"`
+	Host    string  `json:"host"`
+	Started *string `json:"started"`
+	Alive   bool    `json:"alive"`
+}
+
+func newInfoDoc(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinter) *infoDoc {
+	records, holes, oldest, newest := sumSegments(segments)
+	doc := &infoDoc{
+		Path: st.Path, ID: st.ID, Format: st.Format, Created: times.json(st.Created),
+		First: st.First, Next: st.Next, Records: records, Holes: holes,
+		Segments: st.Segments, Bytes: st.Bytes, Oldest: times.json(oldest), Newest: times.json(newest),
+		Config: configDoc{
+			SegmentBytes: st.Config.SegmentBytes, SegmentAgeMS: st.Config.SegmentAge.Milliseconds(),
+			IndexBytes: st.Config.IndexBytes,
+			Sync:       st.Config.Sync.String(), SyncIntervalMS: st.Config.SyncInterval.Milliseconds(),
+		},
+		OpenHook: st.OpenHook, BeyondDurable: st.BeyondDurable,
+		DurableError: errorText(st.DurableErr), MetaError: errorText(st.MetaErr),
+	}
+	for _, g := range st.Gaps {
+		doc.Gaps = append(doc.Gaps, [2]uint64{g.From, g.To})
+	}
+	if h := st.Holder; h.PID != 0 {
+		doc.Holder = &holderDoc{PID: h.PID, Host: h.Host, Started: times.json(h.Started), Alive: h.Alive}
+	}
+	return doc
+}
+
+func sumSegments(segments []evlog.SegmentInfo) (records, holes uint64, oldest, newest time.Time) {
+	for i := range segments {
+		s := &segments[i]
+		records += s.Records
+		holes += s.Holes
+		if !s.Oldest.IsZero() && (oldest.IsZero() || s.Oldest.Before(oldest)) {
+			oldest = s.Oldest
+		}
+		if !s.Newest.IsZero() && (newest.IsZero() || s.Newest.After(newest)) {
+			newest = s.Newest
+		}
+	}
+	return records, holes, oldest, newest
+}
+
+// rows is the document as lines for people.
+func (d *infoDoc) rows(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinter) [][]string {
+	_, _, oldest, newest := sumSegments(segments)
+	offsets := fmt.Sprintf("%d to %d, next %d", d.First, d.Next-1, d.Next)
+	if d.First == d.Next {
+		offsets = fmt.Sprintf("none, next %d", d.Next)
+	}
+	rows := [][]string{
+		{"path", d.Path},
+		{"id", orDash(d.ID)},
+		{"format", strconv.Itoa(d.Format)},
+		{"created", times.cell(st.Created)},
+		{"offsets", offsets},
+		{"records", fmt.Sprintf("%d, holes %d", d.Records, d.Holes)},
+		{"oldest", times.cell(oldest)},
+		{"newest", times.cell(newest)},
+		{"size", fmt.Sprintf("%s in %s", plural(d.Bytes, "byte"), plural(d.Segments, "segment"))},
+		{"segment size", plural(d.Config.SegmentBytes, "byte")},
+		{"segment age", ageText(st.Config.SegmentAge)},
+		{"index interval", plural(d.Config.IndexBytes, "byte")},
+		{"sync", syncText(st.Config)},
+	}
+	if d.OpenHook != "" {
+		rows = append(rows, []string{"open hook", d.OpenHook})
+	}
+	for _, g := range d.Gaps {
+		rows = append(rows, []string{"gap", fmt.Sprintf("offsets %d to %d, left by repair", g[0], g[1]-1)})
+	}
+	if d.DurableError != "" {
+		rows = append(rows, []string{"DURABLE", d.DurableError})
+	}
+	if d.MetaError != "" {
+		rows = append(rows, []string{"log.json", d.MetaError})
+	}
+	return append(rows, []string{"lock holder", holderText(st.Holder, times)})
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func ageText(d time.Duration) string {
+	if d <= 0 {
+		return "unlimited"
+	}
+	return d.String()
+}
+
+func syncText(c evlog.StoredConfig) string {
+	if c.Sync == evlog.SyncInterval {
+		return fmt.Sprintf("%s %s", c.Sync, c.SyncInterval)
+	}
+	return c.Sync.String()
+}
+
+func holderText(h evlog.Holder, times timePrinter) string {
+	if h.PID == 0 {
+		return "none"
+	}
+	state := "gone"
+	if h.Alive {
+		state = "alive"
+	}
+	return fmt.Sprintf("pid %d on %s since %s, %s", h.PID, h.Host, times.cell(h.Started), state)
+}

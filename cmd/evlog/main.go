@@ -1,0 +1,163 @@
+// Command evlog appends to, reads, checks and mends logs made by package evlog.
+//
+// Every command takes the log's directory as its first argument, or from the
+// environment variable EVLOG_DIR. Data goes to standard output and nothing else
+// does; notices go to standard error with a leading "% ". The exit status is 0
+// for success, 1 for an error while running, 2 for wrong usage, 3 for
+// corruption that was found, and 128 and the signal's number where a signal
+// ended the command.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with everything it touches as arguments.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			code = exitError
+			fmt.Fprintf(stderr, "evlog: internal error: %s; please report it\n", oneLine(fmt.Sprint(p)))
+		}
+	}()
+	ctx, stop := withSignals(ctx)
+	defer stop()
+	a := newApp(stdin, stdout, stderr)
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(a.out)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if flushErr := a.out.Flush(); err == nil {
+		err = flushErr
+	}
+	return a.report(ctx, err)
+}
+
+// newRoot builds the whole command tree. A new command is one file and one
+// line here.
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "evlog",
+		Short: "An append-only log in a directory of files",
+		Long: `An append-only log in a directory of files: records with offsets, one writer,
+many readers, no server.
+
+DIR is the log's directory. It can be left out where EVLOG_DIR names one.
+Data goes to standard output. Notices go to standard error, with a leading "% ".
+Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
+		Example: `  printf 'hello\nworld\n' | evlog append events
+  evlog cat events
+  evlog tail -f events`,
+		Version:                    version(),
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       noCommand,
+		RunE:                       noCommand,
+	}
+	root.SetVersionTemplate("evlog {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageOf(cmd, err) })
+	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no notices")
+	root.AddCommand(
+		newAppendCommand(a),
+		newCatCommand(a),
+		newTailCommand(a),
+		newGetCommand(a),
+		newSegmentsCommand(a),
+		newInfoCommand(a),
+		newVerifyCommand(a),
+		newDumpCommand(a),
+		newRepairCommand(a),
+		newReindexCommand(a),
+	)
+	root.SetHelpCommand(newHelpCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	adaptCompletion(root)
+	return root
+}
+
+// noCommand refuses a call that names no command, or none there is.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		if cmd.Flags().Changed("help") || cmd.Flags().Changed("version") {
+			return nil
+		}
+		return usagef(cmd, "no command given")
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef(cmd, "unknown command %q, did you mean %s", args[0], near[0])
+	}
+	return usagef(cmd, "unknown command %q", args[0])
+}
+
+// newHelpCommand replaces cobra's, which takes an unknown command for success.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Help about any command",
+		Example: `  evlog help append`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef(cmd.Root(), "no help for %q", strings.Join(args, " "))
+			}
+			return topic.Help()
+		},
+	}
+}
+
+// adaptCompletion gives cobra's completion command what the others have:
+// examples, and an error for wrong usage.
+func adaptCompletion(root *cobra.Command) {
+	examples := map[string]string{
+		"bash":       "  source <(evlog completion bash)",
+		"zsh":        "  source <(evlog completion zsh)",
+		"fish":       "  evlog completion fish | source",
+		"powershell": "  evlog completion powershell | Out-String | Invoke-Expression",
+	}
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Example = examples["bash"]
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef(cmd, "the shell is missing")
+			}
+			return usagef(cmd, "unknown shell %q", args[0])
+		}
+		for _, shell := range c.Commands() {
+			shell.Example = examples[shell.Name()]
+			shell.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return usagef(cmd, "unexpected argument %q", args[0])
+				}
+				return nil
+			}
+		}
+	}
+}
+
+// version is the module's version as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
