@@ -34,7 +34,7 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 // removed from the old end, or merged into the one below it, where the records
 // are found because before only ever moves down by what was yielded.
 func (w *walker) backward(ctx context.Context, before uint64, yield func(Record, error) bool) error {
-	segments, err := w.r.list()
+	segments, err := w.listActive()
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,20 @@ func (w *walker) backward(ctx context.Context, before uint64, yield func(Record,
 		}
 	}
 	return nil
+}
+
+// listActive lists the directory, in which the segment that DURABLE names must
+// be; only two listings that agree say that it is not.
+func (w *walker) listActive() (segments listing, err error) {
+	for range 2 {
+		if segments, err = w.r.list(); err != nil {
+			return nil, err
+		}
+		if len(segments) > 0 && segments.active() >= w.limit.Base {
+			return segments, nil
+		}
+	}
+	return nil, fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.limit.Base, 0, w.limit.Base, errSegmentMissing))
 }
 
 // checkAbove reports a file that is missing between the segment entered and the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -25,6 +26,8 @@ type housekeeper struct {
 	jobs   chan indexJob
 	done   chan struct{}
 
+	closing chan struct{} // closed when the log is being closed
+
 	fileMu sync.Mutex // one writer of indexes at a time
 }
 
@@ -33,18 +36,26 @@ type indexJob struct {
 	entries []format.IndexEntry
 }
 
-func (h *housekeeper) start(l *Log, segments listing) {
+func (h *housekeeper) start(l *Log, names []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.l, h.cancel = l, cancel
 	h.jobs, h.done = make(chan indexJob, maxIndexJobs), make(chan struct{})
-	go h.run(ctx, segments)
+	h.closing = make(chan struct{})
+	go h.run(ctx, names)
 }
+
+// closeGrace is how long Close waits for indexes that were missing at the
+// start. What is not done by then is left to a later opening.
+const closeGrace = time.Second
 
 // stop writes the indexes of all rolled segments and ends.
 func (h *housekeeper) stop() {
-	h.cancel()
+	close(h.closing)
+	t := time.AfterFunc(closeGrace, h.cancel)
+	defer t.Stop()
 	close(h.jobs)
 	<-h.done
+	h.cancel()
 }
 
 // writeIndex has the index of a closed segment written. The turn is held.
@@ -57,25 +68,54 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 	}
 }
 
-// run first looks after the closed ones of the segments that were there at the
-// start, then waits for work.
-func (h *housekeeper) run(ctx context.Context, segments listing) {
+// run first writes the indexes that were missing at the start, then looks for
+// ones that do not match, and waits for work.
+func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
-	for i, base := range segments[:len(segments)-1] {
-		if ctx.Err() != nil {
-			break
+	segments, indexed := segmentsOf(names), map[uint64]bool{}
+	for _, name := range names {
+		if base, ok := format.ParseIndexName(name); ok {
+			indexed[base] = true
 		}
-		select {
-		case job, ok := <-h.jobs:
-			if ok {
-				h.do(job)
+	}
+	for _, missing := range []bool{true, false} {
+		for i, base := range segments[:len(segments)-1] {
+			if indexed[base] == missing {
+				continue
 			}
-		default:
+			if ctx.Err() != nil || !missing && h.isClosing() {
+				break
+			}
+			h.doWaiting()
+			h.check(ctx, base, segments[i+1])
 		}
-		h.check(ctx, base, segments[i+1])
 	}
 	for job := range h.jobs {
 		h.do(job)
+	}
+}
+
+func (h *housekeeper) isClosing() bool {
+	select {
+	case <-h.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// doWaiting does the work that has come meanwhile.
+func (h *housekeeper) doWaiting() {
+	for {
+		select {
+		case job, ok := <-h.jobs:
+			if !ok {
+				return
+			}
+			h.do(job)
+		default:
+			return
+		}
 	}
 }
 
@@ -90,6 +130,9 @@ func (h *housekeeper) do(job indexJob) {
 }
 
 func (h *housekeeper) report(base uint64, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
 	if err != nil {
 		h.l.logger.Warn("index not written; a later opening will", "segment", base, "err", err)
 		return

@@ -35,7 +35,7 @@ type SegmentInfo struct {
 	Closed     time.Time // when it was closed; zero if active or not known
 	Indexed    bool      // its .idx is there and matches
 	State      SegmentState
-	Err        error // why it is damaged
+	Err        error // why it is damaged: a *CorruptError
 }
 
 // Segments describes every segment, oldest first. One without a matching index
@@ -105,7 +105,9 @@ func (r *Reader) describe(ctx context.Context, base, end uint64, active bool, d 
 		return info, err
 	}
 	info.fill(b.header)
-	info.judge(res, active, d)
+	if err := info.judge(res, active, d); err != nil {
+		info.State, info.Err = SegmentDamaged, corrupt(r.dir, base, res.end, res.next, err)
+	}
 	return info, nil
 }
 
@@ -120,13 +122,15 @@ func (s *SegmentInfo) fill(h format.IndexHeader) {
 	}
 }
 
-// judge decides whether the place where reading ended is damage.
-func (s *SegmentInfo) judge(res scanResult, active bool, d format.Durable) {
+// judge returns why the place where reading ended is damage, nil if it is not.
+func (s *SegmentInfo) judge(res scanResult, active bool, d format.Durable) error {
 	switch {
-	case !active && res.err != io.EOF && res.err != errLimit,
-		active && d.Base <= s.Base && res.next < d.NextOffset && res.err != errLimit:
-		s.State, s.Err = SegmentDamaged, notEOF(res.err)
+	case res.err == errLimit:
+		return nil
+	case !active && res.err != io.EOF, active && d.Base <= s.Base && res.next < d.NextOffset:
+		return notEOF(res.err)
 	}
+	return nil
 }
 
 // errLimit says that a scan ended at the offset up to which it was to go.
@@ -240,27 +244,58 @@ func (r *Reader) sizes(s *Status) error {
 	return nil
 }
 
-// beyond counts the valid records beyond the durable position d.
-func (r *Reader) beyond(ctx context.Context, d format.Durable) (n uint64, err error) {
-	segments, err := r.list()
-	if err != nil || len(segments) == 0 {
+// Holder is what the last writer wrote into LOCK.
+func (r *Reader) Holder() Holder { return readHolder(r.dir) }
+
+// BeyondDurable is the number of valid records beyond the durable position:
+// Status.BeyondDurable without the rest.
+func (r *Reader) BeyondDurable(ctx context.Context) (uint64, error) {
+	if err := r.usable(); err != nil {
 		return 0, err
 	}
-	base := segments.active()
+	d, _, err := r.src.load(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return r.beyond(ctx, d)
+}
+
+// beyond counts the valid records beyond the durable position d. Most often
+// they are in the active segment; a crash inside a roll leaves them in the one
+// before.
+func (r *Reader) beyond(ctx context.Context, d format.Durable) (n uint64, err error) {
+	segments, err := r.list()
+	if err != nil {
+		return 0, err
+	}
+	first, _ := segments.covering(d.NextOffset)
+	for _, base := range segments {
+		if base < first {
+			continue
+		}
+		more, err := r.beyondIn(ctx, base, d)
+		if err != nil && !gone(err) {
+			return n, err
+		}
+		n += more
+	}
+	return n, nil
+}
+
+func (r *Reader) beyondIn(ctx context.Context, base uint64, d format.Durable) (n uint64, err error) {
 	s, err := r.acquire(base)
 	if err != nil {
 		return 0, err
 	}
 	defer r.release(s)
-	pos, lowest := int64(0), base
-	if d.Base == base {
-		pos, lowest = d.Position, d.NextOffset
-	}
 	info, err := s.f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	fr := newFrames(s.f, pos, info.Size(), lowest)
+	fr := newFrames(s.f, 0, info.Size(), base)
+	if d.Base == base {
+		fr.seek(d.Position, d.NextOffset)
+	}
 	defer fr.release()
 	for {
 		h, _, err := fr.next()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -142,7 +143,8 @@ func mergeJSON(v any, other map[string]json.RawMessage) ([]byte, error) {
 	}
 	rest := map[string]json.RawMessage{}
 	for name, raw := range other {
-		if !known[name] {
+		// Reading takes names in any case.
+		if !known[strings.ToLower(name)] {
 			rest[name] = raw
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// jsonNames returns the names that a struct's fields have in JSON.
+// jsonNames returns the names that a struct's fields have in JSON, which are all
+// in lower case.
 func jsonNames(v any) (map[string]bool, error) {
 	t := reflect.TypeOf(v)
 	if t.Kind() != reflect.Struct {

@@ -93,16 +93,16 @@ func (l *Log) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	segments, err := listSegments(l.dir)
+	names, err := l.dir.Names()
 	if err != nil {
 		return wrap("list "+l.dir.Path(), err)
 	}
 	if l.opts.Verify == VerifyAll {
-		if err := verifyClosed(ctx, l.dir, segments, l.meta.Gaps); err != nil {
+		if err := verifyClosed(ctx, l.dir, segmentsOf(names), l.meta.Gaps); err != nil {
 			return err
 		}
 	}
-	l.begin(segments)
+	l.begin(names)
 	if err := l.runHook(ctx); err != nil {
 		return errors.Join(err, l.stopWorkers())
 	}
@@ -114,14 +114,14 @@ func (l *Log) open(ctx context.Context) error {
 }
 
 // begin starts the goroutines and makes the recovered state the log's.
-func (l *Log) begin(segments listing) {
+func (l *Log) begin(names []string) {
 	a := &l.act
 	l.id, l.config = l.meta.ID, l.meta.Config.stored()
 	l.nextOffset, l.segBytes = a.next, a.pos
 	l.sinceEntry = l.config.IndexBytes // the next record gets an entry
 	l.pub.set(l.position())
 	l.reader = newLogReader(l)
-	l.house.start(l, segments)
+	l.house.start(l, names)
 	l.zero.start(l)
 	l.zero.use(a.base, a.pos)
 	l.flush.start(l)

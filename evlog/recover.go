@@ -36,7 +36,7 @@ func (l *Log) recoverActive(ctx context.Context, s survey) (cut int64, err error
 		return 0, err
 	}
 	if res.end < res.size {
-		if err := keepTorn(l.dir, f, base, res); err != nil {
+		if err := keepTorn(ctx, l.dir, f, base, res); err != nil {
 			return 0, err
 		}
 	}

@@ -2,6 +2,7 @@ package evlog
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 
@@ -12,8 +13,8 @@ import (
 // keepTorn saves the bytes beyond the valid prefix, if a valid record stands
 // somewhere among them: somebody may want to have them. A tail that was merely
 // torn is not worth a file, nor the space for it on a full disk.
-func keepTorn(dir vfs.Dir, f vfs.File, base uint64, res scanResult) error {
-	follows, err := recordFollows(f, res)
+func keepTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, res scanResult) error {
+	follows, err := recordFollows(ctx, f, res)
 	if err != nil {
 		return wrap(fmt.Sprintf("read what follows the damage in segment %d", base), err)
 	}
@@ -101,8 +102,8 @@ func sameBytes(dir vfs.Dir, name string, f vfs.File, pos, end int64) (bool, erro
 
 // recordFollows reports whether a valid record begins anywhere behind the
 // valid prefix.
-func recordFollows(f vfs.File, res scanResult) (bool, error) {
-	_, found, err := format.FindRecord(f, res.end+1, res.size, res.next)
+func recordFollows(ctx context.Context, f vfs.File, res scanResult) (bool, error) {
+	_, found, err := format.NewFinder(f, res.size).Find(ctx, res.end+1, res.next)
 	return found, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -103,6 +104,7 @@ func (v *verifier) run(ctx context.Context) error {
 	if v.total, err = totalSize(v.r.dir, v.segments); err != nil {
 		return err
 	}
+	defer v.forgetLateIndexes()
 	for i, base := range v.segments {
 		if len(v.opts.Segments) > 0 && !slices.Contains(v.opts.Segments, base) {
 			continue
@@ -223,7 +225,7 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 	if p, ok := v.damage(base, end, active, res); ok {
 		problems = append(problems, p)
 		if p.Fatal {
-			info.State, info.Err = SegmentDamaged, p.Err
+			info.State, info.Err = SegmentDamaged, corrupt(v.r.dir, base, p.Pos, p.Offset, p.Err)
 		}
 	}
 	problems = append(problems, v.checkIndex(f, &info, b, res, active)...)
@@ -273,7 +275,7 @@ func (v *verifier) checkIndex(f vfs.File, info *SegmentInfo, b *indexBuilder, re
 			return nil // written at a clean close only
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = errors.New("index is missing; opening for writing rebuilds it")
+			err = errIndexMissing
 		}
 		return []Problem{{Path: pathOf(v.r.dir, name), Err: err}}
 	}
@@ -294,6 +296,20 @@ func (v *verifier) checkIndex(f vfs.File, info *SegmentInfo, b *indexBuilder, re
 		})
 	}
 	return problems
+}
+
+var errIndexMissing = errors.New("index is missing; opening for writing rebuilds it")
+
+// forgetLateIndexes takes back what was said of indexes that are there now: a
+// live writer writes the index of a segment that it has rolled a moment later.
+func (v *verifier) forgetLateIndexes() {
+	v.report.Problems = slices.DeleteFunc(v.report.Problems, func(p Problem) bool {
+		if p.Err != errIndexMissing {
+			return false
+		}
+		_, err := v.r.dir.Stat(filepath.Base(p.Path))
+		return err == nil
+	})
 }
 
 // compareIndex tests every entry of an index, and the sums in its header.

@@ -226,6 +226,9 @@ func (w *walker) advance(ctx context.Context) error {
 	if base, ok := w.segments.above(w.next); ok {
 		return w.hop(ctx, base)
 	}
+	if w.next == w.seg.base {
+		return w.doubt(ctx, errSegmentMissing) // nothing was in it
+	}
 	// The segment was the last one when it was listed. Its successor is most
 	// often named after the next offset.
 	segments := append(w.segments[:len(w.segments):len(w.segments)], w.next)
