@@ -1,0 +1,365 @@
+package evlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/evlog/evlogtest"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+func TestOpen_ManyAtOnceMakeOneLog(t *testing.T) {
+	eachPlace(t, func(t *testing.T, p place) {
+		var opened atomic.Int32
+		var wg sync.WaitGroup
+		hold := make(chan struct{})
+		for range 16 {
+			wg.Go(func() {
+				l, err := evlog.Open(p.ctx, p.dir, nil)
+				if err != nil {
+					if !errors.Is(err, evlog.ErrLocked) {
+						t.Error(err)
+					}
+					return
+				}
+				opened.Add(1)
+				<-hold
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		soon(t, "one is open", func() bool { return opened.Load() > 0 })
+		require.ErrorIs(t, p.refused(t, nil), evlog.ErrLocked)
+		close(hold)
+		wg.Wait()
+		p.verified(t)
+	})
+}
+
+func TestOpen_ContextEnds(t *testing.T) {
+	im, want := logWith(t, nil, 300)
+	delete(im, evtest.IndexFile(0)) // so that the segment has to be read
+	p := placeWith(t, im)
+	ctx, cancel := context.WithCancel(p.ctx)
+	cancel()
+	_, err := evlog.Open(ctx, p.dir, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = evlog.Open(ctx, p.dir, &evlog.Options{Verify: evlog.VerifyAll})
+	require.ErrorIs(t, err, context.Canceled)
+	l := p.open(t, nil)
+	sameRecs(t, want, p.all(t))
+	require.NoError(t, l.Close())
+}
+
+func TestOpen_LockFile(t *testing.T) {
+	clock := evlogtest.NewClock(time.UnixMilli(1_758_337_200_123))
+	p, _ := inMem(t)
+	l := p.open(t, &evlog.Options{Clock: clock})
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	want := fmt.Sprintf("\n%d %s %d\n", os.Getpid(), host, 1_758_337_200_123)
+	require.Equal(t, want, string(p.image(t)["LOCK"]))
+	require.Equal(t, os.Getpid(), status(t, p).Holder.PID)
+	require.NoError(t, l.Close())
+	require.Zero(t, status(t, p).Holder.PID)
+}
+
+func TestOpen_FileModes(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("has no modes")
+	}
+	p := onDisk(t)
+	l := p.open(t, tiny())
+	appendEach(t, p.ctx, l, numbered(0, 40)...)
+	require.NoError(t, l.Close())
+	info, err := os.Stat(p.dir)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+	entries, err := os.ReadDir(p.dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s is %v", e.Name(), info.Mode())
+	}
+}
+
+func TestOpen_PathIsAFile(t *testing.T) {
+	p := onDisk(t)
+	require.NoError(t, os.WriteFile(p.dir, []byte("x"), 0o600))
+	require.Contains(t, p.refused(t, nil).Error(), p.dir)
+	_, err := evlog.OpenReader(p.ctx, p.dir, nil)
+	require.Error(t, err)
+	p.dir = filepath.Join(p.dir, "below")
+	require.Error(t, p.refused(t, nil))
+}
+
+func TestEvents_TellWhatHappened(t *testing.T) {
+	im := build().segment(0, 0, 1).tail(0, 1, 2, 3, 4, 5).durable(2, 0).im
+	p := placeWith(t, im)
+	var mu sync.Mutex
+	var events []evlog.Event
+	l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, OnEvent: func(e evlog.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	_, err := l.Append(p.ctx, rec("k", "v"))
+	require.NoError(t, err)
+	require.NoError(t, l.Roll(p.ctx))
+	require.NoError(t, l.Close())
+	has := func(want evlog.Event) {
+		t.Helper()
+		for _, e := range events {
+			if e == want {
+				return
+			}
+		}
+		require.Fail(t, "no such event", "%+v in %+v", want, events)
+	}
+	has(evlog.Event{Kind: evlog.EventConfigured})
+	has(evlog.Event{Kind: evlog.EventOpened, Base: 0, Offset: 2, Bytes: 5})
+	has(evlog.Event{Kind: evlog.EventRolled, Base: 3, Offset: 3})
+	has(evlog.Event{Kind: evlog.EventIndexed, Base: 0})
+}
+
+// The closing time is in the file's own time too, for when the index is lost.
+func TestRoll_SetsTheClosingTime(t *testing.T) {
+	clock := evlogtest.NewClock(time.UnixMilli(1_700_000_000_000).UTC())
+	p, m := inMem(t)
+	l := p.open(t, &evlog.Options{Clock: clock})
+	appendEach(t, p.ctx, l, numbered(0, 2)...)
+	clock.Advance(time.Hour)
+	closed := clock.Now()
+	require.NoError(t, l.Roll(p.ctx))
+	for _, m := range []*vfs.Mem{m, m.SyncedImage()} {
+		d, err := m.OpenDir(p.dir)
+		require.NoError(t, err)
+		defer d.Close()
+		info, err := d.Stat(evtest.SegmentFile(0))
+		require.NoError(t, err)
+		require.Equal(t, closed.UnixMilli(), info.ModTime().UnixMilli())
+	}
+	soon(t, "indexed", func() bool { return len(p.image(t)[evtest.IndexFile(0)]) > 0 })
+	segs, err := l.Reader().Segments(p.ctx)
+	require.NoError(t, err)
+	require.Equal(t, closed.UnixMilli(), segs[0].Closed.UnixMilli())
+}
+
+func TestReindex_ProgressAndCancel(t *testing.T) {
+	im, want := logWith(t, &evlog.Options{SegmentBytes: 150}, 30)
+	eachIndex(im, func(name string) { delete(im, name) })
+	p := placeWith(t, im)
+	n := len(im.Bases())
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	_, err := evlog.Reindex(ctx, p.dir, func(done, _ int) {
+		if done == 2 {
+			cancel()
+		}
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	var last, total int
+	_, err = evlog.Reindex(p.ctx, p.dir, func(d, n int) {
+		require.GreaterOrEqual(t, d, last)
+		last, total = d, n
+	})
+	require.NoError(t, err)
+	require.Equal(t, total, last)
+	rep := p.verified(t)
+	indexed := 0
+	for _, s := range rep.Segments {
+		if s.Indexed {
+			indexed++
+		}
+	}
+	require.GreaterOrEqual(t, indexed, n-1)
+	sameRecs(t, want, p.all(t))
+}
+
+// A closing time and an end that only the index knows survive a rebuild.
+func TestReindex_KeepsWhatOnlyTheIndexKnows(t *testing.T) {
+	clock := evlogtest.NewClock(time.UnixMilli(1_700_000_000_000))
+	p, _ := inMem(t)
+	l := p.open(t, &evlog.Options{Clock: clock, SegmentBytes: 150})
+	appendEach(t, p.ctx, l, numbered(0, 12)...)
+	require.NoError(t, l.Close())
+	before, err := p.reader(t, nil).Segments(p.ctx)
+	require.NoError(t, err)
+	clock.Advance(24 * time.Hour)
+	_, err = evlog.Reindex(p.ctx, p.dir, nil)
+	require.NoError(t, err)
+	after, err := p.reader(t, nil).Segments(p.ctx)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestVerify_BesideALiveWriter(t *testing.T) {
+	eachPlace(t, func(t *testing.T, p place) {
+		l := p.open(t, &evlog.Options{SegmentBytes: 1500, IndexBytes: 100})
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for c := range 4 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := l.Append(p.ctx, rec("k", fmt.Sprintf("%d/%d", c, i))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 60 {
+			rep, err := evlog.Verify(p.ctx, p.dir, nil)
+			require.NoError(t, err)
+			require.True(t, rep.OK(), "%+v", rep.Problems)
+		}
+		close(stop)
+		wg.Wait()
+		require.NoError(t, l.Close())
+		rep := p.verified(t)
+		require.Equal(t, l.Stats().NextOffset, rep.Records)
+	})
+}
+
+func TestVerify_ProgressAndCancel(t *testing.T) {
+	im, _ := logWith(t, &evlog.Options{SegmentBytes: 150}, 30)
+	p := placeWith(t, im)
+	var last, total int64
+	_, err := evlog.Verify(p.ctx, p.dir, &evlog.VerifyOptions{Progress: func(done, all int64) {
+		require.GreaterOrEqual(t, done, last)
+		last, total = done, all
+	}})
+	require.NoError(t, err)
+	require.Equal(t, total, last)
+	require.Positive(t, total)
+	ctx, cancel := context.WithCancel(p.ctx)
+	cancel()
+	_, err = evlog.Verify(ctx, p.dir, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Readers in any number come and go while the writer writes, and each sees a
+// log that only grows.
+func TestReader_ComeAndGoBesideAWriter(t *testing.T) {
+	eachPlace(t, func(t *testing.T, p place) {
+		l := p.open(t, &evlog.Options{SegmentBytes: 1000, IndexBytes: 100})
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := l.Append(p.ctx, rec("k", strings.Repeat("x", i%90))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		var readers sync.WaitGroup
+		for c := range 3 {
+			readers.Go(func() {
+				var next uint64
+				for range 25 {
+					r, err := evlog.OpenReader(p.ctx, p.dir, &evlog.ReaderOptions{NoFileEvents: c == 0})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					recs, err := collect(r.Records(p.ctx, next))
+					if err != nil {
+						t.Error(err)
+					}
+					for _, rec := range recs {
+						if rec.Offset != next {
+							t.Errorf("got %d, want %d", rec.Offset, next)
+						}
+						next = rec.Offset + 1
+					}
+					if err := r.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		close(stop)
+		wg.Wait()
+		require.NoError(t, l.Close())
+		p.verified(t)
+	})
+}
+
+func TestClose_ManyAtOnce(t *testing.T) {
+	p, _ := inMem(t)
+	l := p.open(t, nil)
+	_, err := l.Enqueue(p.ctx, numbered(0, 10)...)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, p.all(t), 10)
+}
+
+// DURABLE is replaced by another file under followers that watch it.
+func TestFollow_DurableReplacedUnderIt(t *testing.T) {
+	eachPlace(t, func(t *testing.T, p place) {
+		l := p.open(t, nil)
+		appendEach(t, p.ctx, l, numbered(0, 1)...)
+		r := p.reader(t, nil)
+		seen := make(chan evtest.Rec, 100)
+		ctx, cancel := context.WithCancel(p.ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for rec, err := range r.Follow(ctx, 0) {
+				if err != nil {
+					return
+				}
+				seen <- evtest.RecOf(rec)
+			}
+		}()
+		inTime(t, "the first", seen)
+		d, err := p.fsys.OpenDir(p.dir)
+		require.NoError(t, err)
+		defer d.Close()
+		for i := 1; i < 6; i++ {
+			require.NoError(t, d.Remove("DURABLE"))
+			appendEach(t, p.ctx, l, numbered(i, 1)...)
+			require.EqualValues(t, i, inTime(t, "followed on", seen).Offset)
+		}
+		cancel()
+		inTime(t, "ended", done)
+	})
+}

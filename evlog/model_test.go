@@ -1,0 +1,259 @@
+package evlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Random steps against the model: appends of every kind, flushes, rolls,
+// reopening, being killed, power failures, readers that come and go and keep
+// their cursors, deleted indexes, a full disk, and every kind of question.
+func TestModel_RandomSteps(t *testing.T) {
+	evtest.Seeds(t, 2000, func(t *testing.T, seed uint64) {
+		r := &random{t: t, seed: seed, gen: evtest.NewGen(seed)}
+		rng := r.gen.Rng
+		r.opts = evlog.Options{
+			SegmentBytes:  1 + rng.Int64N(3000),
+			IndexBytes:    1 + rng.Int64N(500),
+			BufferBytes:   1 + rng.Int64N(5000),
+			Sync:          evlog.SyncPolicy(1 + rng.IntN(3)),
+			SyncInterval:  time.Millisecond,
+			NoPreallocate: rng.IntN(2) == 0,
+		}
+		w := newWorld(t, seed, r.opts)
+		w.gen = r.gen
+		w.opts.Clock = nil
+		r.w = w
+		r.fatal(w.run("open"))
+		for range 60 {
+			r.step()
+			if t.Failed() {
+				return
+			}
+		}
+		r.fatal(w.run("flush, read, close"))
+		w.p.verified(t)
+		recs := w.p.image(t).Writer().Recs
+		r.fatal(w.model.Check(recs))
+		sameRecs(t, w.model.Settled(), recs, "seed %d", seed)
+	})
+}
+
+type random struct {
+	t       *testing.T
+	seed    uint64
+	gen     *evtest.Gen
+	opts    evlog.Options
+	w       *world
+	cursors []*cursor
+}
+
+// cursor is a reader somewhere in the log. It holds an offset and nothing
+// else. (I6)
+type cursor struct {
+	r    *evlog.Reader
+	next uint64
+}
+
+func (r *random) fatal(err error) {
+	r.t.Helper()
+	if err != nil {
+		require.NoError(r.t, err, "seed %d, after %q", r.seed, r.w.done)
+	}
+}
+
+func (r *random) step() {
+	rng, w := r.gen.Rng, r.w
+	switch rng.IntN(20) {
+	case 0, 1, 2, 3:
+		r.fatal(w.run(fmt.Sprintf("append %d", 1+rng.IntN(4))))
+	case 4, 5, 6:
+		r.fatal(w.run(fmt.Sprintf("enqueue %d", 1+rng.IntN(4))))
+	case 7:
+		r.fatal(w.run(fmt.Sprintf("exact %d", rng.IntN(50))))
+	case 8:
+		r.fatal(w.run("flush"))
+	case 9:
+		r.fatal(w.run("roll"))
+	case 10:
+		r.fatal(w.run("close, open"))
+	case 11:
+		r.fatal(w.run("unindex"))
+		if rng.IntN(2) == 0 {
+			r.fatal(w.run("reindex"))
+		}
+	case 12:
+		r.crash(w.m.KillImage(), "kill")
+	case 13:
+		r.crash(w.m.Crash(rng.Uint64()), "power failure")
+	case 14:
+		r.fatal(w.run("read"))
+	case 15:
+		r.cursors = append(r.cursors, &cursor{r: w.p.reader(r.t, nil)})
+	case 16, 17:
+		r.advance()
+	case 18:
+		r.ask()
+	case 19:
+		r.fullDisk()
+	}
+}
+
+// crash goes on with what a crash left. Readers of before are gone, what they
+// saw is not.
+func (r *random) crash(m *vfs.Mem, what string) {
+	w := r.w
+	w.done = append(w.done, what)
+	// Everything that stands in DURABLE may have been seen by somebody.
+	seen(r.t, &world{m: m, p: onFS(r.t, m), model: w.model})
+	w.abandon()
+	for _, c := range r.cursors {
+		_ = c.r.Close()
+	}
+	w.m = m
+	m.SetCapacity(-1)
+	w.p = onFS(r.t, m)
+	recs := w.p.image(r.t).Writer()
+	r.fatal(recs.Err)
+	r.fatal(w.model.Crashed(recs.Recs))
+	r.fatal(w.run("open"))
+	if next := w.l.Stats().NextOffset; next < w.model.Next() {
+		r.fatal(fmt.Errorf("next is %d, %d was settled", next, w.model.Next()-1))
+	}
+	for _, c := range r.cursors {
+		c.r = w.p.reader(r.t, nil)
+	}
+}
+
+// advance lets a cursor read on a little.
+func (r *random) advance() {
+	if len(r.cursors) == 0 {
+		return
+	}
+	c := r.cursors[r.gen.Rng.IntN(len(r.cursors))]
+	n := r.gen.Rng.IntN(20)
+	for rec, err := range c.r.Records(r.w.p.ctx, c.next) {
+		r.fatal(err)
+		if rec.Offset < c.next {
+			r.fatal(fmt.Errorf("cursor at %d got %d", c.next, rec.Offset))
+		}
+		// Nothing settled was left out.
+		for _, s := range r.w.model.Settled() {
+			if s.Offset >= c.next && s.Offset < rec.Offset {
+				r.fatal(fmt.Errorf("cursor at %d got %d and missed %d", c.next, rec.Offset, s.Offset))
+			}
+		}
+		r.fatal(r.w.model.Saw(evtest.RecOf(rec)))
+		c.next = rec.Offset + 1
+		if n--; n < 0 {
+			break
+		}
+	}
+}
+
+// ask compares every kind of question with brute force.
+func (r *random) ask() {
+	r.fatal(r.w.run("flush"))
+	settled := r.w.model.Settled()
+	if len(settled) == 0 {
+		return
+	}
+	reader := r.w.l.Reader()
+	if r.gen.Rng.IntN(2) == 0 {
+		reader = r.w.p.reader(r.t, nil)
+		defer reader.Close()
+	}
+	checkSome(r.t, r.w.p.ctx, reader, settled, r.gen.Rng, fmt.Sprintf("seed %d, after %q", r.seed, r.w.done))
+}
+
+// checkSome asks a few questions of each kind.
+func checkSome(t *testing.T, ctx context.Context, r *evlog.Reader, want []evtest.Rec, rng interface {
+	IntN(int) int
+	Uint64N(uint64) uint64
+}, what string,
+) {
+	t.Helper()
+	for range 5 {
+		pick := want[rng.IntN(len(want))]
+		off := pick.Offset - min(pick.Offset, rng.Uint64N(3))
+		got, err := collect(r.Records(ctx, off))
+		require.NoError(t, err, what)
+		sameRecs(t, from(want, off), got, "from %d: %s", off, what)
+		got, err = collect(r.Backward(ctx, off))
+		require.NoError(t, err, what)
+		sameRecs(t, reversed(want[:len(want)-len(from(want, off))]), got, "backward from %d: %s", off, what)
+		ms := pick.TimeMS + int64(rng.IntN(3)) - 1
+		at, err := r.OffsetAt(ctx, time.UnixMilli(ms))
+		if wantAt, ok := evtest.At(want, ms); ok {
+			require.NoError(t, err, what)
+			require.Equal(t, wantAt, at, "at %d ms: %s", ms, what)
+		} else {
+			require.ErrorIs(t, err, evlog.ErrNotFound, what)
+		}
+		if len(pick.Key) > 0 {
+			with := slices.DeleteFunc(slices.Clone(want), func(o evtest.Rec) bool { return string(o.Key) != string(pick.Key) })
+			got, err := collect(r.ByKey(ctx, pick.Key, 0))
+			require.NoError(t, err, what)
+			sameRecs(t, with, got, "key %q: %s", pick.Key, what)
+			latest, err := r.Latest(ctx, pick.Key)
+			require.NoError(t, err, what)
+			sameRecs(t, with[len(with)-1:], []evtest.Rec{evtest.RecOf(latest)}, "latest of %q: %s", pick.Key, what)
+		}
+		n := 1 + rng.IntN(len(want))
+		last, err := r.OffsetOfLast(ctx, n)
+		require.NoError(t, err, what)
+		require.Equal(t, want[len(want)-n].Offset, last, "last %d: %s", n, what)
+	}
+}
+
+// fullDisk lets an append meet the end of the disk, with and without enqueued
+// records around it, and frees space again.
+func (r *random) fullDisk() {
+	w, rng := r.w, r.gen.Rng
+	w.done = append(w.done, "full disk")
+	if rng.IntN(2) == 0 {
+		r.fatal(w.step("flush"))
+	}
+	w.m.SetCapacity(w.m.Used() + rng.Int64N(400))
+	for range 1 + rng.IntN(4) {
+		batch := r.gen.Records(1 + rng.IntN(3))
+		w.model.Intend(batch...)
+		var first uint64
+		var err error
+		enqueued := rng.IntN(2) == 0
+		if enqueued {
+			first, err = w.l.Enqueue(w.p.ctx, batch...)
+		} else {
+			first, err = w.l.Append(w.p.ctx, batch...)
+		}
+		if err != nil {
+			if errors.Is(err, evlog.ErrPoisoned) || !errorIsENOSPC(err) {
+				r.fatal(err)
+			}
+			continue
+		}
+		r.fatal(w.model.Accept(first, batch...))
+		if !enqueued {
+			w.model.Ack(first, len(batch))
+		}
+	}
+	if rng.IntN(3) == 0 {
+		r.fatal(w.step("read"))
+	}
+	if rng.IntN(4) == 0 { // while it is full
+		r.crash(w.m.Crash(rng.Uint64()), "power failure on a full disk")
+		return
+	}
+	w.m.SetCapacity(-1)
+	r.fatal(w.step("flush"))
+}

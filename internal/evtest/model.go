@@ -1,0 +1,249 @@
+package evtest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// Model is a log in memory: what must be readable and what may be. Safe for
+// concurrent use.
+//
+// A record is intended when it was handed to the log, and settled when it was
+// acknowledged or any reader has seen it: from then on its offset means it for
+// ever. A crash may take what is intended and not settled.
+type Model struct {
+	mu      sync.Mutex
+	settled map[uint64]Rec
+	pending map[uint64]Rec // accepted under this offset
+	loose   []Rec          // handed over, the offset is not known
+	next    uint64         // above every settled offset
+}
+
+// NewModel returns an empty log.
+func NewModel() *Model {
+	return &Model{settled: map[uint64]Rec{}, pending: map[uint64]Rec{}}
+}
+
+// Intend notes records that are about to be handed over. Their offsets are not
+// known yet.
+func (m *Model) Intend(recs ...evlog.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range recs {
+		m.loose = append(m.loose, RecOf(r))
+	}
+}
+
+// Accept notes records that the log accepted at first, first+1, ...
+func (m *Model) Accept(first uint64, recs ...evlog.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, r := range recs {
+		rec := RecOf(r)
+		rec.Offset = first + uint64(i)
+		m.dropLooseLocked(rec)
+		if old, ok := m.settled[rec.Offset]; ok {
+			if !old.Same(rec) {
+				return fmt.Errorf("offset %d was given out before: it was %v, now %v", rec.Offset, old, rec)
+			}
+			continue
+		}
+		if old, ok := m.pending[rec.Offset]; ok && !old.Same(rec) {
+			return fmt.Errorf("offset %d was given out twice: %v and %v", rec.Offset, old, rec)
+		}
+		m.pending[rec.Offset] = rec
+	}
+	return nil
+}
+
+// Ack notes that the n records from first are acknowledged as durable.
+func (m *Model) Ack(first uint64, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for off := first; off < first+uint64(n); off++ {
+		if r, ok := m.pending[off]; ok {
+			m.settleLocked(r)
+		}
+	}
+}
+
+// AckAll notes that everything accepted is durable, as after Flush.
+func (m *Model) AckAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range maps.Clone(m.pending) {
+		m.settleLocked(r)
+	}
+}
+
+// Forget drops accepted records that the log said were lost: their offsets
+// stay holes.
+func (m *Model) Forget(first uint64, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for off := first; off < first+uint64(n); off++ {
+		delete(m.pending, off)
+	}
+}
+
+// Saw checks a record that a reader delivered, and settles it. (I2, I3)
+func (m *Model) Saw(r Rec) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sawLocked(r)
+}
+
+func (m *Model) sawLocked(r Rec) error {
+	if old, ok := m.settled[r.Offset]; ok {
+		if !old.Same(r) {
+			return fmt.Errorf("offset %d changed: it was %v, now %v", r.Offset, old, r)
+		}
+		return nil
+	}
+	if p, ok := m.pending[r.Offset]; ok && p.Same(r) {
+		m.settleLocked(r)
+		return nil
+	}
+	if m.dropLooseLocked(r) {
+		m.settleLocked(r)
+		return nil
+	}
+	return fmt.Errorf("nobody appended %v", r)
+}
+
+func (m *Model) settleLocked(r Rec) {
+	m.settled[r.Offset] = r
+	delete(m.pending, r.Offset)
+	if r.Offset+1 > m.next {
+		m.next = r.Offset + 1
+	}
+}
+
+// dropLooseLocked finds a record of this content among those whose offset was
+// not known.
+func (m *Model) dropLooseLocked(r Rec) bool {
+	for i, l := range m.loose {
+		if l.SameContent(r) {
+			m.loose = slices.Delete(m.loose, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// Check compares all that can be read with the model: everything settled is
+// there unchanged, nothing is there that was not intended, offsets rise, and
+// nothing accepted is missing below an accepted record that is there. (I1, I3)
+func (m *Model) Check(recs []Rec) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := make(map[uint64]bool, len(recs))
+	highest := uint64(0)
+	for i, r := range recs {
+		if i > 0 && r.Offset <= recs[i-1].Offset {
+			return fmt.Errorf("offset %d after %d", r.Offset, recs[i-1].Offset)
+		}
+		there[r.Offset] = true
+		highest = r.Offset
+	}
+	for off, r := range m.settled {
+		if !there[off] {
+			return fmt.Errorf("acknowledged or seen, and lost: %v (%d records read)", r, len(recs))
+		}
+	}
+	for off, r := range m.pending {
+		if off < highest && !there[off] {
+			return fmt.Errorf("%v is missing, though %d, accepted later, is there", r, highest)
+		}
+	}
+	for _, r := range recs {
+		if err := m.checkOneLocked(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOneLocked is Saw without settling.
+func (m *Model) checkOneLocked(r Rec) error {
+	if old, ok := m.settled[r.Offset]; ok {
+		if !old.Same(r) {
+			return fmt.Errorf("offset %d changed: it was %v, now %v", r.Offset, old, r)
+		}
+		return nil
+	}
+	if p, ok := m.pending[r.Offset]; ok && p.Same(r) {
+		return nil
+	}
+	if slices.ContainsFunc(m.loose, r.SameContent) {
+		return nil
+	}
+	return fmt.Errorf("nobody appended %v", r)
+}
+
+// Crashed checks what can be read after a crash, settles it, and drops what the
+// crash took.
+func (m *Model) Crashed(recs []Rec) error {
+	if err := m.Check(recs); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range recs {
+		if err := m.sawLocked(r); err != nil {
+			return err
+		}
+	}
+	clear(m.pending)
+	m.loose = nil
+	return nil
+}
+
+// Next is above every settled offset: the log's next offset must never be
+// lower.
+func (m *Model) Next() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.next
+}
+
+// Pending is the number of records accepted and not settled.
+func (m *Model) Pending() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.pending)
+}
+
+// Settled returns the settled records in order.
+func (m *Model) Settled() []Rec {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m.settled), func(a, b Rec) int { return cmp.Compare(a.Offset, b.Offset) })
+}
+
+// Clone returns an independent copy.
+func (m *Model) Clone() *Model {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Model{
+		settled: maps.Clone(m.settled), pending: maps.Clone(m.pending),
+		loose: slices.Clone(m.loose), next: m.next,
+	}
+}
+
+// At is the offset that a reader must answer for time ms by brute force: the
+// first record with that time or a later one.
+func At(recs []Rec, ms int64) (offset uint64, ok bool) {
+	for _, r := range recs {
+		if r.TimeMS >= ms {
+			return r.Offset, true
+		}
+	}
+	return math.MaxUint64, false
+}
