@@ -311,10 +311,10 @@ func (l *Log) wake(wait, full bool) {
 	if full && l.config.Sync != SyncAlways {
 		select {
 		case l.turn <- struct{}{}:
+			defer l.releaseTurn()
 			// An error is not this caller's: Flush and Append report it, or the log
 			// is poisoned.
 			_ = l.commit(false)
-			l.releaseTurn()
 		default: // Whoever works now takes it, or the one who finds no room.
 		}
 	}
@@ -338,6 +338,13 @@ func (l *Log) lead(ctx context.Context, c *commit) error {
 		return unconfirmed(ctx)
 	case l.turn <- struct{}{}:
 	}
+	l.takeTurn(c)
+	return l.outcome(ctx, c)
+}
+
+// takeTurn commits for c and everybody else who waits, and ends the turn.
+func (l *Log) takeTurn(c *commit) {
+	defer l.releaseTurn() // also when a caller's hook ends the goroutine
 	select {
 	case <-c.done: // by the one who had the turn before
 	default:
@@ -346,8 +353,6 @@ func (l *Log) lead(ctx context.Context, c *commit) error {
 		// necessarily the first.
 		_ = l.commit(true)
 	}
-	l.releaseTurn()
-	return l.outcome(ctx, c)
 }
 
 // outcome waits for the result of a commit, and prefers it to the end of ctx.

@@ -24,7 +24,7 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 		defer w.close()
 		err = w.backward(ctx, min(before, d.NextOffset), yield)
 		if err != nil && err != errStopped {
-			yield(Record{}, err)
+			yield(Record{}, r.closedOr(err))
 		}
 	}
 }
@@ -111,25 +111,41 @@ func (w *walker) segmentBackward(ctx context.Context, before uint64, yield func(
 	}
 	for before > base {
 		block, err := w.block(ctx, entries, before)
-		if err != nil {
-			return 0, err
-		}
-		for i := len(block) - 1; i >= 0; i-- {
+		for i := len(block) - 1; i >= 0 && err == nil; i-- {
+			var h format.Header
+			var rec []byte
 			w.fr.seek(block[i].pos, block[i].offset)
-			h, rec, err := w.fr.next()
-			if err != nil {
-				return 0, w.readError(err)
+			if h, rec, err = w.fr.next(); err != nil {
+				break
 			}
+			w.doubts = 0
+			before = h.Offset
 			if !yield(recordOf(h, rec), nil) {
 				return 0, errStopped
 			}
 		}
+		if err != nil {
+			if err := w.lookAgain(err); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		if len(block) == 0 {
 			break
 		}
-		before = block[0].offset
 	}
 	return base, nil
+}
+
+// lookAgain takes the file's size anew where reading backward met bytes that
+// are no record: the writer may have rolled and cut the zeros that it had
+// prepared. Only what repeats is reported.
+func (w *walker) lookAgain(err error) error {
+	if w.doubts++; !invalidRecord(err) || w.doubts > maxDoubts {
+		return w.readError(err)
+	}
+	w.fr.drop()
+	return w.measure()
 }
 
 // place is where a record stands.
@@ -170,7 +186,7 @@ func (w *walker) block(ctx context.Context, entries entryList, before uint64) ([
 		case err == io.EOF && w.rolled():
 			return block, nil // compaction made it shorter
 		}
-		return nil, w.readError(notEOF(err))
+		return nil, notEOF(err)
 	}
 }
 
@@ -188,9 +204,6 @@ func (w *walker) rolled() bool {
 func (w *walker) readError(err error) error {
 	if invalidRecord(err) {
 		return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.pos, w.fr.lowest, err))
-	}
-	if closed := w.r.usable(); closed != nil {
-		return closed
 	}
 	return wrap("read "+pathOf(w.r.dir, format.SegmentName(w.seg.base)), err)
 }

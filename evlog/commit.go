@@ -21,7 +21,14 @@ func (l *Log) commit(sync bool) (err error) {
 		return err
 	}
 	defer l.settle(chunks, &err)
-	defer l.poisonOnPanic(&err)
+	finished := false
+	defer func() { l.poisonUnless(finished, recover(), &err) }()
+	err = l.commitChunks(chunks, sync)
+	finished = true
+	return err
+}
+
+func (l *Log) commitChunks(chunks []*chunk, sync bool) error {
 	l.act.lastSize = 0
 	full := l.writeAll(chunks)
 	if full != nil && !diskFull(full) {

@@ -227,7 +227,7 @@ func TestDiskFull_ManyCallers(t *testing.T) {
 }
 
 func errorIsENOSPC(err error) bool {
-	return err != nil && (bytes.Contains([]byte(err.Error()), []byte("no space")))
+	return err != nil && bytes.Contains([]byte(err.Error()), []byte("no space"))
 }
 
 // A roll without room for another file: the old segment stays active.

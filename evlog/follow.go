@@ -56,10 +56,7 @@ func (s *fileSource) load(ctx context.Context) (format.Durable, error, error) {
 		case err == nil:
 			return d, nil, nil
 		case !durableUnknown(err):
-			if closed := s.r.usable(); closed != nil {
-				return d, nil, closed
-			}
-			return d, nil, wrap("read DURABLE", err)
+			return d, nil, s.r.closedOr(wrap("read DURABLE", err))
 		case since >= damagedWait:
 			return s.assume(err)
 		}
@@ -136,10 +133,7 @@ func (s *fileSource) wait(ctx context.Context, next uint64, events *watcher) err
 			return nil
 		}
 		if err != nil && !durableUnknown(err) {
-			if closed := s.r.usable(); closed != nil {
-				return closed
-			}
-			return wrap("read DURABLE", err)
+			return s.r.closedOr(wrap("read DURABLE", err))
 		}
 		if err := s.sleep(ctx, changed, &interval); err != nil {
 			return err

@@ -124,11 +124,11 @@ func TestFollow_EndsWithItsContext(t *testing.T) {
 func TestFollow_CloseWakesFollowersOfThisProcess(t *testing.T) {
 	p, _ := inMem(t)
 	l := p.open(t, nil)
+	want := appendEach(t, p.ctx, l, numbered(0, 5)...)
 	var fs []*followed
 	for i := range 5 {
 		fs = append(fs, followInto(p, l.Reader(), uint64(i)))
 	}
-	want := appendEach(t, p.ctx, l, numbered(0, 5)...)
 	_, err := l.Enqueue(p.ctx, numbered(5, 1)...)
 	require.NoError(t, err)
 	require.NoError(t, l.Close())

@@ -120,8 +120,8 @@ func (h *housekeeper) doWaiting() {
 }
 
 func (h *housekeeper) do(job indexJob) {
-	if h.l.failure() != nil && !errors.Is(h.l.failure(), ErrClosed) {
-		return // a poisoned log writes nothing (I5)
+	if h.l.poisoned() {
+		return
 	}
 	h.fileMu.Lock()
 	err := writeIndex(h.l.dir, job.header, job.entries)
@@ -142,6 +142,9 @@ func (h *housekeeper) report(base uint64, err error) {
 
 // check rebuilds the index of a closed segment unless it is there and matches.
 func (h *housekeeper) check(ctx context.Context, base, end uint64) {
+	if h.l.poisoned() {
+		return
+	}
 	f, err := openSegment(h.l.dir, base)
 	if err != nil {
 		return // gone, or for a reader to complain about

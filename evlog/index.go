@@ -1,11 +1,13 @@
 package evlog
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"sort"
 	"sync"
+	"syscall"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -49,10 +51,21 @@ func (b *indexBuilder) add(pos int64, h format.Header) {
 	x.LogSize = pos + h.Size()
 }
 
-// writeIndex puts the index into place. It is derived data: written like
-// everything that others read (I7), and missed by nobody if this fails.
+// writeIndex puts the index into place. It is derived data, and missed by nobody
+// if this fails or a power failure takes the name (I7): so the directory is not
+// synced. Doing so here could take an error away that a roll has to see, since
+// each is told once.
 func writeIndex(dir vfs.Dir, h format.IndexHeader, entries []format.IndexEntry) error {
-	return writeFileDurably(dir, format.IndexName(h.Base), format.EncodeIndex(h, entries))
+	name := format.IndexName(h.Base)
+	tmp := name + format.TempSuffix
+	err := writeTemp(dir, tmp, func(f vfs.File) error {
+		_, err := f.WriteAt(format.EncodeIndex(h, entries), 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return renameTemp(dir, tmp, name)
 }
 
 // index is an open .idx that was found to match its segment. Safe for
@@ -69,7 +82,7 @@ type index struct {
 const maxIndexBlocks = 128
 
 // openIndex opens the index of a segment and compares it with the segment's
-// file. fs.ErrNotExist, format.ErrIndex and errIndexStale all mean: scan.
+// file. An error for which noIndex holds means: scan.
 func openIndex(dir vfs.Dir, base uint64, log vfs.File) (*index, error) {
 	f, err := dir.OpenFile(format.IndexName(base), os.O_RDONLY, 0)
 	if err != nil {
@@ -212,8 +225,17 @@ func trustEntry(log vfs.File, e format.IndexEntry, size int64) bool {
 	return err == nil && h.Offset == e.Offset
 }
 
-// noIndex reports whether err only says that there is no usable index.
+// noIndex reports whether err, from opening or reading an index, means to go on
+// without: whatever is wrong with it, an index is only a help (I7). What is
+// wrong with this process is no statement about the index.
 func noIndex(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrIndex) ||
-		errors.Is(err, errIndexStale) || errors.Is(err, format.ErrShort)
+	for _, own := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		fs.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, own) {
+			return false
+		}
+	}
+	return err != nil
 }

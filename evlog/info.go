@@ -63,7 +63,7 @@ func (r *Reader) Segments(ctx context.Context) ([]SegmentInfo, error) {
 			continue // removed since it was listed
 		}
 		if err != nil {
-			return nil, err
+			return nil, r.closedOr(err)
 		}
 		all = append(all, info)
 	}
@@ -190,6 +190,11 @@ type StoredConfig struct {
 // Status describes the log as a whole. It reads the active segment beyond the
 // durable position, and nothing else at length.
 func (r *Reader) Status(ctx context.Context) (Status, error) {
+	s, err := r.status(ctx)
+	return s, r.closedOr(err)
+}
+
+func (r *Reader) status(ctx context.Context) (Status, error) {
 	s := Status{Path: r.dir.Path(), Format: formatVersion, Holder: readHolder(r.dir)}
 	if err := r.usable(); err != nil {
 		return s, err
@@ -257,7 +262,8 @@ func (r *Reader) BeyondDurable(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.beyond(ctx, d)
+	n, err := r.beyond(ctx, d)
+	return n, r.closedOr(err)
 }
 
 // beyond counts the valid records beyond the durable position d. Most often

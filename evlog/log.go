@@ -151,7 +151,14 @@ func (l *Log) close() error {
 // segment at its exact size with an index that matches, and a DURABLE that says
 // so. The turn is held.
 func (l *Log) finish() (err error) {
-	defer l.poisonOnPanic(&err)
+	finished := false
+	defer func() { l.poisonUnless(finished, recover(), &err) }()
+	err = l.leaveClean()
+	finished = true
+	return err
+}
+
+func (l *Log) leaveClean() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
@@ -167,6 +174,9 @@ func (l *Log) finish() (err error) {
 	}
 	if err := l.indexActive(); err != nil {
 		l.logger.Warn("index not written at close; the next opening reads the segment", "err", err)
+	}
+	if err := l.dir.Sync(); err != nil {
+		return l.poison(fmt.Errorf("evlog: close: %w: %w", errSyncDir, err))
 	}
 	if err := a.durable.publish(l.position()); err != nil {
 		return l.poison(fmt.Errorf("evlog: close: %w", err))
@@ -214,6 +224,9 @@ func (l *Log) failure() error {
 	return l.err
 }
 
+// poisoned reports whether the log must not write anything any more (I5).
+func (l *Log) poisoned() bool { return errors.Is(l.failure(), ErrPoisoned) }
+
 // poison makes the log acknowledge nothing more, because of cause, and returns
 // the error that every call gets from now on (I5).
 func (l *Log) poison(cause error) error {
@@ -258,13 +271,20 @@ func (l *Log) finishWaiting(err error) {
 	l.act.waiting = l.act.waiting[:0]
 }
 
-// poisonOnPanic turns a panic into a poisoned log: nobody may hang because of
-// it, and nothing is known about what was being done. Deferred.
-func (l *Log) poisonOnPanic(err *error) {
-	if p := recover(); p != nil {
-		*err = l.poison(fmt.Errorf("panic: %v", p))
+// poisonUnless turns a panic, or a runtime.Goexit out of a caller's hook, into a
+// poisoned log: nobody may hang because of it, and nothing is known about what
+// was being done. Deferred, with recover()'s result.
+func (l *Log) poisonUnless(finished bool, panicked any, err *error) {
+	switch {
+	case finished:
+	case panicked != nil:
+		*err = l.poison(fmt.Errorf("panic: %v", panicked))
+	default:
+		*err = l.poison(errGoexit)
 	}
 }
+
+var errGoexit = errors.New("the goroutine was ended in the middle of a write")
 
 // event tells the caller's hook. A panic in it poisons the log, and it is not
 // called again.

@@ -344,7 +344,7 @@ func TestProcess_ReadOnlyUser(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for up := dir; up != "/" && up != os.TempDir(); up = filepath.Dir(up) {
-		require.NoError(t, os.Chmod(up, 0o755)) //nolint:gosec // somebody else has to get in
+		require.NoError(t, os.Chmod(up, 0o755))
 	}
 	p := onDisk(t)
 	p.dir = filepath.Join(dir, "log")
@@ -353,16 +353,16 @@ func TestProcess_ReadOnlyUser(t *testing.T) {
 	require.NoError(t, l.Close())
 	entries, err := os.ReadDir(p.dir)
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(p.dir, 0o555)) //nolint:gosec
+	require.NoError(t, os.Chmod(p.dir, 0o555))
 	for _, e := range entries {
-		require.NoError(t, os.Chmod(filepath.Join(p.dir, e.Name()), 0o444)) //nolint:gosec
+		require.NoError(t, os.Chmod(filepath.Join(p.dir, e.Name()), 0o444))
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
 	exe := filepath.Join(dir, "test.exe")
 	b, err := os.ReadFile(self)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(exe, b, 0o755)) //nolint:gosec
+	require.NoError(t, os.WriteFile(exe, b, 0o755))
 	cmd := child(t, "read-all", p.dir, "40")
 	cmd.Path, cmd.Args[0] = exe, exe
 	cmd.Dir = dir

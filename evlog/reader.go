@@ -163,7 +163,8 @@ func (r *Reader) durable(ctx context.Context) (format.Durable, error) {
 		return format.Durable{}, err
 	}
 	if r.opts.BeyondDurable {
-		return r.salvageEnd(ctx)
+		d, err := r.salvageEnd(ctx)
+		return d, r.closedOr(err)
 	}
 	d, assumed, err := r.src.load(ctx)
 	if err != nil {
@@ -200,6 +201,18 @@ func (r *Reader) usable() error {
 	return nil
 }
 
+// closedOr returns ErrClosed in place of an error that comes from the reader's
+// being closed under the call.
+func (r *Reader) closedOr(err error) error {
+	if err == nil || !errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	if closed := r.usable(); closed != nil {
+		return closed
+	}
+	return err
+}
+
 // note logs a notice once, until another one comes.
 func (r *Reader) note(msg string, err error) {
 	r.mu.Lock()
@@ -215,10 +228,7 @@ func (r *Reader) note(msg string, err error) {
 func (r *Reader) list() (listing, error) {
 	segments, err := listSegments(r.dir)
 	if err != nil {
-		if closed := r.usable(); closed != nil {
-			return nil, closed
-		}
-		return nil, wrap("list "+r.dir.Path(), err)
+		return nil, r.closedOr(wrap("list "+r.dir.Path(), err))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

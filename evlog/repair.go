@@ -65,6 +65,11 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 		}
 	}
 	err = p.run(ctx)
+	for tries := 0; err == nil && !o.Execute && len(p.report.Steps) > 0 && tries < maxDoubts; tries++ {
+		// A writer may be rolling under the dry run: only what repeats counts.
+		*p = repairer{dir: d, opts: o, report: &RepairReport{}, clock: p.clock}
+		err = p.run(ctx)
+	}
 	if lock != nil {
 		err = errors.Join(err, lock.release())
 	}
@@ -123,12 +128,13 @@ func (p *repairer) run(ctx context.Context) error {
 // survey reads what all steps depend on.
 func (p *repairer) survey() error {
 	var err error
-	if p.segments, err = listSegments(p.dir); err != nil {
-		return wrap("repair", err)
-	}
+	// Before listing, so that the segment it names is listed.
 	p.durable, p.durableErr = readDurable(p.dir)
 	if p.durableErr != nil && !durableUnknown(p.durableErr) {
 		return wrap("read DURABLE", p.durableErr)
+	}
+	if p.segments, err = listSegments(p.dir); err != nil {
+		return wrap("repair", err)
 	}
 	p.meta, err = readMeta(p.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeta) {
@@ -255,7 +261,7 @@ func (p *repairer) replace(base uint64, res scanResult) error {
 	if err := p.dir.Chtimes(tmp, info.ModTime()); err != nil {
 		return err
 	}
-	if err := p.dir.Rename(tmp, name); err != nil {
+	if err := renameTemp(p.dir, tmp, name); err != nil {
 		return err
 	}
 	if err := p.dir.Sync(); err != nil {
@@ -274,15 +280,7 @@ func (p *repairer) copyPrefix(base uint64, tmp string, n int64) error {
 		return err
 	}
 	defer from.Close()
-	to, err := p.dir.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
-	if err != nil {
-		return err
-	}
-	err = copyBytes(to, from, 0, n)
-	if err == nil {
-		err = to.Sync()
-	}
-	return errors.Join(err, to.Close())
+	return writeTemp(p.dir, tmp, func(to vfs.File) error { return copyBytes(to, from, 0, n) })
 }
 
 // addGap records offsets that were lost.

@@ -84,8 +84,19 @@ func writeFileDurably(dir vfs.Dir, name string, content []byte) error {
 }
 
 // replaceFile is writeFileDurably for content that fill writes.
-func replaceFile(dir vfs.Dir, name string, fill func(vfs.File) error) (err error) {
+func replaceFile(dir vfs.Dir, name string, fill func(vfs.File) error) error {
 	tmp := name + format.TempSuffix
+	if err := writeTemp(dir, tmp, fill); err != nil {
+		return err
+	}
+	if err := renameTemp(dir, tmp, name); err != nil {
+		return err
+	}
+	return dir.Sync()
+}
+
+// writeTemp writes and syncs a file that is to be renamed.
+func writeTemp(dir vfs.Dir, tmp string, fill func(vfs.File) error) error {
 	f, err := dir.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err != nil {
 		return err
@@ -94,16 +105,18 @@ func replaceFile(dir vfs.Dir, name string, fill func(vfs.File) error) (err error
 	if err == nil {
 		err = f.Sync()
 	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = dir.Rename(tmp, name)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = dir.Remove(tmp) // if not now, then by the next writer
 	}
+	return err
+}
+
+func renameTemp(dir vfs.Dir, tmp, name string) error {
+	err := dir.Rename(tmp, name)
 	if err != nil {
-		// Best effort: the next writer removes what is left.
 		_ = dir.Remove(tmp)
-		return err
 	}
-	return dir.Sync()
+	return err
 }
 
 // readFile reads a small file whole; more than limit bytes is an error.

@@ -29,7 +29,7 @@ func (r *Reader) OffsetAt(ctx context.Context, t time.Time) (uint64, error) {
 		return max(d.NextOffset, r.lowest()),
 			fmt.Errorf("evlog: first record at %s: %w", t.UTC().Format(time.RFC3339Nano), ErrNotFound)
 	}
-	return offset, err
+	return offset, r.closedOr(err)
 }
 
 // firstAt returns the offset of the first record with a time of ms or later;

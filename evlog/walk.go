@@ -75,6 +75,14 @@ func (w *walker) measure() error {
 // step returns the next record below the limit, as it stands in the buffer:
 // valid until the next call. io.EOF says that there is none.
 func (w *walker) step(ctx context.Context) (format.Header, []byte, error) {
+	h, rec, err := w.walk(ctx)
+	if err != nil && err != io.EOF {
+		err = w.r.closedOr(err)
+	}
+	return h, rec, err
+}
+
+func (w *walker) walk(ctx context.Context) (format.Header, []byte, error) {
 	for w.next < w.limit.NextOffset {
 		if w.seg == nil {
 			if err := w.find(ctx); err != nil {
@@ -182,9 +190,6 @@ func (w *walker) validEnd() int64 {
 // the end of the file, bytes that are no record, or an error.
 func (w *walker) segmentEnd(ctx context.Context, cause error) error {
 	if cause != io.EOF && !invalidRecord(cause) {
-		if closed := w.r.usable(); closed != nil {
-			return closed
-		}
 		return wrap(fmt.Sprintf("read %s at byte %d", pathOf(w.r.dir, format.SegmentName(w.seg.base)), w.fr.pos), cause)
 	}
 	if w.seg.base >= w.limit.Base {

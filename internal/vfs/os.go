@@ -166,7 +166,7 @@ func (d *osDir) Lock(name string) (Lock, error) {
 	// flock works by path. Creating the file here first, relative to the
 	// directory, means that it never creates one in a directory that has taken
 	// this one's place.
-	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, d.wrap("lock", name, err)
 	}
@@ -177,7 +177,7 @@ func (d *osDir) Lock(name string) (Lock, error) {
 	if err != nil {
 		return nil, d.wrap("lock", name, err)
 	}
-	lock := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_RDWR), flock.SetPermissions(0o644))
+	lock := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_RDWR), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
 	if err != nil {
 		return nil, d.wrap("lock", name, err)
