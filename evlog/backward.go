@@ -179,15 +179,23 @@ func (w *walker) block(ctx context.Context, entries entryList, before uint64) ([
 			}
 			continue
 		}
-		active := w.seg.base == w.limit.Base
-		switch {
-		case err == nil, err == io.EOF && !active, active && pos >= w.limit.Position && (err == io.EOF || invalidRecord(err)):
+		if err == nil || w.blockEnds(pos, err) {
 			return block, nil
-		case err == io.EOF && w.rolled():
-			return block, nil // compaction made it shorter
 		}
 		return nil, notEOF(err)
 	}
+}
+
+// blockEnds reports whether err at pos is the end of what there is to read in
+// the segment, and no damage.
+func (w *walker) blockEnds(pos int64, err error) bool {
+	if w.seg.base != w.limit.Base {
+		return err == io.EOF
+	}
+	if pos < w.limit.Position {
+		return err == io.EOF && w.rolled() // compaction made it shorter
+	}
+	return err == io.EOF || invalidRecord(err) && !w.rolled()
 }
 
 // rolled reports whether the segment is not the active one any more.

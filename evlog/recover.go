@@ -138,6 +138,10 @@ func (l *Log) checkAcknowledged(s survey, res scanResult) error {
 	}
 	d := s.durable
 	switch {
+	case d.Base < base && d.NextOffset > base && d.NextOffset <= res.next:
+		return fmt.Errorf("evlog: open: %w", &CorruptError{
+			Path: pathOf(l.dir, format.DurableName), Offset: d.NextOffset, Err: errInsideActive,
+		})
 	case d.Base == base && res.next < d.NextOffset:
 	case d.Base < base && d.NextOffset > base:
 	default:

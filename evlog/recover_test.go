@@ -113,7 +113,7 @@ func TestOpen_Cases(t *testing.T) {
 		{"DURABLE of a former segment, next = A", build().segment(0, upTo(0, 5)...).segment(5, upTo(5, 9)...).durable(5, 0), upTo(0, 9), 9, false, "", 0},
 		{"DURABLE of a former segment, next < A", build().segment(0, upTo(0, 5)...).segment(5, upTo(5, 9)...).durable(3, 0), upTo(0, 9), 9, false, "", 0},
 		{"DURABLE of a segment long gone", build().segment(5, upTo(5, 9)...).durableAt(evtest.Durable{Next: 3, Base: 0, Pos: 100}), upTo(5, 9), 9, false, "", 0},
-		{"DURABLE of a former segment, next > A", build().segment(0, upTo(0, 5)...).segment(5, upTo(5, 9)...).durableAt(evtest.Durable{Next: 7, Base: 0, Pos: 300}), nil, 0, true, evtest.SegmentFile(5), -1},
+		{"DURABLE of a former segment, next > A", build().segment(0, upTo(0, 5)...).segment(5, upTo(5, 9)...).durableAt(evtest.Durable{Next: 7, Base: 0, Pos: 300}), nil, 0, true, "DURABLE", -1},
 		{"DURABLE names a later segment", build().segment(0, upTo(0, 5)...).durableAt(evtest.Durable{Next: 5, Base: 5}), nil, 0, true, evtest.SegmentFile(5), 0},
 		{"durable records missing", build().segment(0, upTo(0, 5)...).durableAt(evtest.Durable{Next: 6, Base: 0, Pos: 230}), nil, 0, true, evtest.SegmentFile(0), int64(len(evtest.EncodeRecs(smalls(upTo(0, 5)...)...)))},
 		{"durable records torn", build().segment(0, upTo(0, 5)...).tail(0, torn...).durableAt(evtest.Durable{Next: 6, Base: 0, Pos: 230}), nil, 0, true, evtest.SegmentFile(0), int64(len(evtest.EncodeRecs(smalls(upTo(0, 5)...)...)))},

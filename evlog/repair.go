@@ -299,6 +299,12 @@ func (p *repairer) addGap(gap OffsetRange) error {
 func (p *repairer) active(base uint64, res scanResult) {
 	p.report.Next = res.next
 	if !p.lost(base, res) {
+		if p.durableErr == nil && p.durable.Base < base && p.durable.NextOffset > base {
+			p.step(RepairStep{
+				Path: pathOf(p.dir, format.DurableName),
+				What: "publish the base of the active segment; opening for writing goes on from there",
+			}, func() error { return p.publish(format.Durable{NextOffset: base, Base: base}) })
+		}
 		return // opening for writing does the rest
 	}
 	next := p.restartAt(base, res)
@@ -363,8 +369,12 @@ func (p *repairer) restart(next uint64, gap OffsetRange) error {
 	if err := p.dir.Sync(); err != nil {
 		return err
 	}
+	return p.publish(format.Durable{NextOffset: next, Base: next})
+}
+
+func (p *repairer) publish(position format.Durable) error {
 	d := (&durableFile{}).at(p.dir)
-	err = d.open(format.Durable{NextOffset: next, Base: next})
+	err := d.open(position)
 	return errors.Join(err, d.close())
 }
 

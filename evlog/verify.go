@@ -116,8 +116,17 @@ func (v *verifier) run(ctx context.Context) error {
 	return nil
 }
 
+// errInsideActive: DURABLE names an older segment than the active one, and an
+// offset inside the active one. No writer leaves that.
+var errInsideActive = errors.New("it names an older segment than the active one, and an offset inside that")
+
 // checkNames looks at what can be told without reading segments.
 func (v *verifier) checkNames() {
+	if active := v.segments.active(); v.d.Base < active && v.d.NextOffset > active {
+		v.add(Problem{
+			Fatal: true, Path: pathOf(v.r.dir, format.DurableName), Offset: v.d.NextOffset, Err: errInsideActive,
+		})
+	}
 	if v.assumed != nil {
 		v.notice(format.DurableName, v.assumed)
 	}

@@ -202,19 +202,19 @@ func (w *walker) segmentEnd(ctx context.Context, cause error) error {
 }
 
 // activeEnd decides whether everything below the limit was read, in the segment
-// that was the active one when the limit was taken.
+// that was the active one when the limit was taken, or one above it.
 func (w *walker) activeEnd(ctx context.Context, cause error) error {
 	segments, err := w.r.list()
 	if err != nil {
 		return err
 	}
-	_, rolled := segments.above(w.seg.base)
+	above, rolled := segments.above(w.seg.base)
 	switch {
-	case w.seg.base > w.limit.Base:
-		// Beyond the published segment nothing was acknowledged, and yet the
-		// published offset says so.
-		return w.doubt(ctx, notEOF(cause))
-	case !rolled && w.fr.pos >= w.limit.Position, rolled && cause == io.EOF:
+	case rolled && cause == io.EOF && above < w.limit.NextOffset:
+		// The position is of another segment: only the offset counts.
+		w.segments = segments
+		return w.advance(ctx)
+	case rolled && cause == io.EOF, !rolled && w.seg.base == w.limit.Base && w.fr.pos >= w.limit.Position:
 		// next(Position) is the durable offset: only holes are left. Rolled, the
 		// segment is complete; compaction may even have made it shorter.
 		w.next = max(w.next, w.limit.NextOffset)
