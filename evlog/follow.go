@@ -33,6 +33,7 @@ type fileSource struct {
 
 	mu      sync.Mutex // guards the rest
 	watcher *watcher
+	checked metaMark  // the log.json that was found to be this log's
 	unknown time.Time // since when DURABLE is missing or damaged; zero: it is not
 }
 
@@ -128,18 +129,61 @@ func (s *fileSource) wait(ctx context.Context, next uint64, events *watcher) err
 			// Taken before looking, so that nothing is missed in between.
 			changed = events.next()
 		}
-		d, err := readDurable(s.r.dir)
-		if err == nil && d.NextOffset > next {
-			return nil
-		}
-		if err != nil && !durableUnknown(err) {
-			return s.r.closedOr(wrap("read DURABLE", err))
+		if more, err := s.look(next); more || err != nil {
+			return s.r.closedOr(err)
 		}
 		if err := s.sleep(ctx, changed, &interval); err != nil {
 			return err
 		}
 	}
 }
+
+// look reports whether there may be more than next. It also notices that
+// DURABLE is lost, and that there is another log now, or none.
+func (s *fileSource) look(next uint64) (more bool, err error) {
+	d, err := readDurable(s.r.dir)
+	since := s.unknownSince(err)
+	switch {
+	case err == nil && d.NextOffset <= next:
+		return false, nil
+	case err == nil:
+		return true, s.sameLog()
+	case !durableUnknown(err):
+		return false, wrap("read DURABLE", err)
+	case since < damagedWait:
+		return false, nil
+	}
+	d, cause, err := s.assume(err)
+	if err != nil {
+		return false, err
+	}
+	s.r.note(durableLost, cause)
+	return d.NextOffset > next, nil
+}
+
+// sameLog tests that the files in the directory are still those of the log that
+// was opened. log.json is read only when it was replaced.
+func (s *fileSource) sameLog() error {
+	info, err := s.r.dir.Stat(format.MetaName)
+	if err != nil || s.r.meta == nil {
+		return nil // nothing to compare
+	}
+	mark := metaMark{info.Size(), info.ModTime().UnixNano()}
+	s.mu.Lock()
+	known := s.checked == mark
+	s.checked = mark
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if m, err := readMeta(s.r.dir); err == nil && m.ID != s.r.meta.ID {
+		return fmt.Errorf("evlog: follow %s: %w: another log, %s, has taken its place", s.r.dir.Path(), ErrNoLog, m.ID)
+	}
+	return nil
+}
+
+// metaMark tells whether log.json was replaced.
+type metaMark struct{ size, modified int64 }
 
 // sleep waits for an event or the next poll, and grows the interval.
 func (s *fileSource) sleep(ctx context.Context, changed <-chan struct{}, interval *time.Duration) error {

@@ -171,10 +171,13 @@ func (r *Reader) durable(ctx context.Context) (format.Durable, error) {
 		return d, err
 	}
 	if assumed != nil {
-		r.note("durable position unknown, reading up to the active segment only", assumed)
+		r.note(durableLost, assumed)
 	}
 	return d, nil
 }
+
+// durableLost is the notice for a DURABLE that is missing or damaged.
+const durableLost = "the durable position is not known; reading up to the active segment only"
 
 // salvageEnd is the position behind the last valid record of the active segment.
 func (r *Reader) salvageEnd(ctx context.Context) (format.Durable, error) {
