@@ -100,7 +100,7 @@ func manySegments(dir string, n int) error {
 	return l.Close()
 }
 
-// A length field says 256 MiB, and the file is even that large: memory must not
+// A length field says 96 MiB, and the file is even that large: memory must not
 // follow it. (I10)
 func TestBounds_GarbageLength(t *testing.T) {
 	p := onDisk(t)
@@ -109,9 +109,9 @@ func TestBounds_GarbageLength(t *testing.T) {
 	name := filepath.Join(p.dir, evtest.SegmentFile(0))
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND, 0)
 	require.NoError(t, err)
-	_, err = f.Write([]byte{0, 0, 0, 0x10, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0})
+	_, err = f.Write([]byte{0, 0, 0, 0x06, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0})
 	require.NoError(t, err)
-	require.NoError(t, f.Truncate(1<<28+100_000))
+	require.NoError(t, f.Truncate(96<<20+100_000))
 	require.NoError(t, f.Close())
 	out, err := child(t, "garbage-length", p.dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)

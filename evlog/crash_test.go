@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,11 +185,17 @@ func TestCrash_AfterEveryFailedSync(t *testing.T) {
 	for _, wl := range workloads() {
 		t.Run(wl.name, func(t *testing.T) {
 			t.Parallel()
-			evtest.Seeds(t, 50, func(t *testing.T, seed uint64) {
+			evtest.Seeds(t, 300, func(t *testing.T, seed uint64) {
 				for n := 1; ; n++ {
 					w := wl.begin(t, seed)
 					failed := errors.New("disk is dying")
 					m := w.m
+					var hit atomic.Bool
+					w.p = w.p.on(vfs.Inject(m, nil).After(func(_ vfs.Op, err error) {
+						if errors.Is(err, failed) {
+							hit.Store(true)
+						}
+					}))
 					m.FailSync(vfs.OpAnySync, notAbove, n, failed)
 					err := w.run(wl.script)
 					if err != nil {
@@ -206,7 +213,8 @@ func TestCrash_AfterEveryFailedSync(t *testing.T) {
 					// still be read, then power fails.
 					live := m.KillImage()
 					require.NoError(t, reopenThenPowerFails(t, live, w.model.Clone(), seed), what)
-					if err == nil && n > 3 {
+					if !hit.Load() {
+						require.Greater(t, n, 5)
 						return
 					}
 				}

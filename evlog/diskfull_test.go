@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -100,14 +101,21 @@ func TestDiskFull_EnqueuedRecordsStayBuffered(t *testing.T) {
 func TestDiskFull_IntervalAndAlwaysTryAgainByThemselves(t *testing.T) {
 	for _, policy := range []evlog.SyncPolicy{evlog.SyncAlways, evlog.SyncInterval} {
 		t.Run(policy.String(), func(t *testing.T) {
-			p, m := inMem(t)
-			l := p.open(t, &evlog.Options{NoPreallocate: true, Sync: policy, SyncInterval: 5 * time.Millisecond})
-			m.SetCapacity(m.Used())
-			_, err := l.Enqueue(p.ctx, numbered(0, 3)...)
-			require.NoError(t, err)
-			soon(t, "it was tried", func() bool { return l.Stats().DiskFull > 0 })
-			m.SetCapacity(-1)
-			soon(t, "durable without any call", func() bool { return l.Stats().DurableNext == 3 })
+			synctest.Test(t, func(t *testing.T) {
+				p, m := inMem(t)
+				l := p.open(t, &evlog.Options{NoPreallocate: true, Sync: policy, SyncInterval: 5 * time.Millisecond})
+				m.SetCapacity(m.Used())
+				_, err := l.Enqueue(p.ctx, numbered(0, 3)...)
+				require.NoError(t, err)
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+				require.EqualValues(t, 1, l.Stats().DiskFull, "it was tried")
+				m.SetCapacity(-1)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.EqualValues(t, 3, l.Stats().DurableNext, "durable without any call")
+				require.NoError(t, l.Close())
+			})
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -525,4 +526,64 @@ func TestClose_AfterPowerLossOpensWithoutReading(t *testing.T) {
 	size := int64(len(q.image(t)[evtest.SegmentFile(0)]))
 	require.Less(t, read, size/4, "only the last frame is read after a clean close")
 	require.NoError(t, l.Close())
+}
+
+// A panic on the writer's way poisons the log with that cause, whoever's
+// goroutine it is on, and nobody hangs.
+func TestFailure_PanicOnTheWritersWay(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		kind    vfs.OpKind
+		pattern string
+		sync    evlog.SyncPolicy
+	}{
+		{"write", vfs.OpWrite, "*.log", evlog.SyncAlways},
+		{"write in the background", vfs.OpWrite, "*.log", evlog.SyncInterval},
+		{"sync", vfs.OpSyncData, "*.log", evlog.SyncAlways},
+		{"sync in the background", vfs.OpSyncData, "*.log", evlog.SyncInterval},
+		{"publish", vfs.OpWrite, "DURABLE", evlog.SyncFlush},
+		{"roll", vfs.OpCreate, "*.log", evlog.SyncAlways},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := vfs.NewMem()
+			var s switchable
+			p := onFS(t, vfs.Inject(m, s.run))
+			l := p.open(t, &evlog.Options{NoPreallocate: true, Sync: c.sync, SyncInterval: time.Millisecond, SegmentBytes: 300})
+			want := appendEach(t, p.ctx, l, numbered(0, 2)...)
+			fail := vfs.FailNth(c.kind, c.pattern, 1, errors.New("now"))
+			s.set(func(op vfs.Op) error {
+				if fail(op) != nil {
+					panic("ouch")
+				}
+				return nil
+			})
+			errs := make(chan error, 16)
+			for range 16 {
+				go func() {
+					var err error
+					for err == nil {
+						_, err = l.Append(p.ctx, rec("k", "until it fails"))
+					}
+					errs <- err
+				}()
+			}
+			for range 16 {
+				err := inTime(t, "an error for everybody", errs)
+				require.ErrorIs(t, err, evlog.ErrPoisoned)
+				require.ErrorContains(t, err, "ouch")
+			}
+			s.set(nil)
+			require.ErrorIs(t, l.Flush(p.ctx), evlog.ErrPoisoned)
+			closed := make(chan error, 1)
+			go func() { closed <- l.Close() }()
+			require.ErrorIs(t, inTime(t, "Close", closed), evlog.ErrPoisoned)
+			q := p.on(m)
+			l = q.open(t, nil)
+			got, err := readAll(q.ctx, l.Reader())
+			require.NoError(t, err)
+			sameRecs(t, want, got[:2])
+			require.NoError(t, l.Close())
+			q.verified(t)
+		})
+	}
 }

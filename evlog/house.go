@@ -196,6 +196,16 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 	return written, firstErr
 }
 
+// reindexActive writes the index of the active segment, which closing would
+// write too, but without telling whether it could.
+func (l *Log) reindexActive(ctx context.Context) error {
+	if err := l.acquireTurn(ctx); err != nil {
+		return err
+	}
+	defer l.releaseTurn()
+	return wrap("reindex the active segment", l.indexActive())
+}
+
 func (l *Log) reindexOne(ctx context.Context, base, end uint64) error {
 	f, err := openSegment(l.dir, base)
 	if err != nil {

@@ -22,11 +22,11 @@ type indexBuilder struct {
 	interval int64 // bytes between entries
 	header   format.IndexHeader
 	entries  []format.IndexEntry
-	since    int64 // bytes since the last entry's record began
+	since    int64 // bytes since the last entry's record began; -1: no entry yet
 }
 
 func newIndexBuilder(base uint64, interval int64) *indexBuilder {
-	return &indexBuilder{interval: interval, header: format.IndexHeader{Base: base}}
+	return &indexBuilder{interval: interval, header: format.IndexHeader{Base: base}, since: -1}
 }
 
 // add takes the record that stands at pos, behind the one added before.
@@ -42,7 +42,7 @@ func (b *indexBuilder) add(pos int64, h format.Header) {
 	if h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0) {
 		x.Tombstones++
 	}
-	if x.Records == 0 || b.since >= b.interval {
+	if b.since < 0 || b.since >= b.interval {
 		b.entries = append(b.entries, format.IndexEntry{Offset: h.Offset, Pos: pos, MaxTimeMS: x.MaxTimeMS})
 		b.since = 0
 	}

@@ -13,11 +13,12 @@ import (
 )
 
 // Log is a log opened for writing. All methods are safe for concurrent use.
-//
-// Records travel like this: a caller encodes them into the current chunk under
-// mu; whoever has the turn takes all chunks, writes them, syncs the segment,
-// publishes DURABLE and tells those who wait. mu is never held across I/O.
 type Log struct {
+	// Records travel like this: a caller encodes them into the current chunk
+	// under mu; whoever has the turn takes all chunks, writes them, syncs the
+	// segment, publishes DURABLE and tells those who wait. mu is never held
+	// across I/O.
+
 	dir    vfs.Dir
 	opts   Options
 	config StoredConfig

@@ -74,7 +74,7 @@ func (r *random) fatal(err error) {
 
 func (r *random) step() {
 	rng, w := r.gen.Rng, r.w
-	switch rng.IntN(20) {
+	switch rng.IntN(21) {
 	case 0, 1, 2, 3:
 		r.fatal(w.run(fmt.Sprintf("append %d", 1+rng.IntN(4))))
 	case 4, 5, 6:
@@ -106,6 +106,31 @@ func (r *random) step() {
 		r.ask()
 	case 19:
 		r.fullDisk()
+	case 20:
+		r.dyingDisk()
+	}
+}
+
+// dyingDisk lets a sync fail. The log is poisoned, and its process goes: what
+// is in the page cache then is what the next one finds. (I5)
+func (r *random) dyingDisk() {
+	w, rng := r.w, r.gen.Rng
+	w.done = append(w.done, "dying disk")
+	failed := errors.New("the disk is dying")
+	w.m.FailSync(vfs.OpAnySync, notAbove, 1+rng.IntN(4), failed)
+	steps := []string{"append 2", "enqueue 1", "flush", "roll", "append 1", "exact 3", "reindex"}
+	for range 8 {
+		if err := w.run(steps[rng.IntN(len(steps))]); err != nil {
+			if !errors.Is(err, failed) {
+				r.fatal(err)
+			}
+			break
+		}
+	}
+	if rng.IntN(3) == 0 {
+		r.crash(w.m.Crash(rng.Uint64()), "power failure")
+	} else {
+		r.crash(w.m.KillImage(), "kill")
 	}
 }
 

@@ -24,6 +24,9 @@ func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, wrap("open "+dir, err)
+	}
 	d, err := openDir(ctx, dir, o)
 	if err != nil {
 		return nil, err
@@ -93,6 +96,9 @@ func (l *Log) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if cut.bytes > 0 {
+		l.logger.Warn("cut what was not finished off the active segment", "bytes", cut.bytes, "kept as", cut.keptAs)
+	}
 	names, err := l.dir.Names()
 	if err != nil {
 		return wrap("list "+l.dir.Path(), err)
@@ -109,7 +115,7 @@ func (l *Log) open(ctx context.Context) error {
 	l.mu.Lock()
 	l.hookOK = l.meta.OpenHook == "" || l.meta.OpenHook == l.opts.OpenHook.Name
 	l.mu.Unlock()
-	l.event(Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut})
+	l.event(Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut.bytes, KeptAs: cut.keptAs})
 	return nil
 }
 
@@ -118,7 +124,7 @@ func (l *Log) begin(names []string) {
 	a := &l.act
 	l.id, l.config = l.meta.ID, l.meta.Config.stored()
 	l.nextOffset, l.segBytes = a.next, a.pos
-	l.sinceEntry = l.config.IndexBytes // the next record gets an entry
+	l.sinceEntry = a.index.since
 	l.pub.set(l.position())
 	l.reader = newLogReader(l)
 	l.house.start(l, names)
@@ -178,32 +184,34 @@ func (l *Log) abandon() error {
 }
 
 // recover brings the directory into a state that can be appended to, and
-// fills in act. cut is the number of bytes cut off the active segment. The
-// rules are docs/FORMAT.md's, "Opening for writing".
-func (l *Log) recover(ctx context.Context) (cut int64, err error) {
+// fills in act. The rules are docs/FORMAT.md's, "Opening for writing".
+func (l *Log) recover(ctx context.Context) (cut cutOff, err error) {
 	// Names in the page cache are no evidence (I5).
 	if err := l.dir.Sync(); err != nil {
-		return 0, wrap("sync "+l.dir.Path(), err)
+		return cut, wrap("sync "+l.dir.Path(), err)
 	}
 	if err := l.dir.SyncParent(); err != nil {
-		return 0, wrap("sync the directory above "+l.dir.Path(), err)
+		return cut, wrap("sync the directory above "+l.dir.Path(), err)
 	}
 	names, err := l.dir.Names()
 	if err != nil {
-		return 0, wrap("list "+l.dir.Path(), err)
+		return cut, wrap("list "+l.dir.Path(), err)
 	}
 	if err := removeTemps(l.dir, names); err != nil {
-		return 0, err
+		return cut, err
 	}
 	s, err := l.survey(names)
 	if err != nil {
-		return 0, err
+		return cut, err
 	}
 	if s.unfinished {
-		return 0, l.create()
+		return cut, l.create()
+	}
+	if s.durableErr != nil {
+		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
 	}
 	if err := l.configure(); err != nil {
-		return 0, err
+		return cut, err
 	}
 	return l.recoverActive(ctx, s)
 }

@@ -14,7 +14,7 @@ import (
 
 // Reader reads a log, in the writer's process (Log.Reader) or in any other
 // (OpenReader). It takes no lock, needs no right to write, creates nothing, and
-// never holds up the writer. It returns only records that are durable (I2).
+// never holds up the writer. It returns only records that are durable.
 //
 // All methods are safe for concurrent use; what an iterator yields belongs to
 // the goroutine that ranges over it.
@@ -80,6 +80,9 @@ func newReader(d vfs.Dir, o ReaderOptions, src durableSource) *Reader {
 }
 
 func (r *Reader) open() error {
+	if err := mustHold(r.dir); err != nil {
+		return err
+	}
 	r.meta, r.metaErr = readMeta(r.dir)
 	switch {
 	case r.metaErr == nil:
@@ -89,9 +92,6 @@ func (r *Reader) open() error {
 		r.logger.Warn("log.json cannot be used; reading as format 1", "err", r.metaErr)
 	default:
 		return wrap("read log.json", r.metaErr)
-	}
-	if err := mustHold(r.dir); err != nil {
-		return err
 	}
 	_, err := r.list()
 	return err

@@ -13,31 +13,38 @@ import (
 	"github.com/evlog-go/evlog/internal/vfs"
 )
 
+// cutOff is what opening cut off the active segment, zeros that a writer had
+// prepared aside.
+type cutOff struct {
+	bytes  int64
+	keptAs string // the file it was saved in; empty if nothing in it was of use
+}
+
 // recoverActive makes the active segment one that can be appended to: what is
 // valid becomes durable, what is not is cut off, and only then a position is
 // published. What a crash leaves after each step is found again by the next
 // opening, which does the same.
-func (l *Log) recoverActive(ctx context.Context, s survey) (cut int64, err error) {
+func (l *Log) recoverActive(ctx context.Context, s survey) (cut cutOff, err error) {
 	base := s.segments.active()
 	f, err := l.dir.OpenFile(format.SegmentName(base), os.O_RDWR, 0)
 	if err != nil {
-		return 0, wrap("open the active segment", err)
+		return cut, wrap("open the active segment", err)
 	}
 	l.act.f, l.act.base = f, base
 	l.act.durable.at(l.dir)
 	if done, err := l.openClean(s); err != nil || done {
-		return 0, err
+		return cut, err
 	}
 	b, res, err := scanActive(ctx, f, base, l.meta.Config.stored().IndexBytes)
 	if err != nil {
-		return 0, wrap("read the active segment", err)
+		return cut, wrap("read the active segment", err)
 	}
 	if err := l.checkAcknowledged(s, res); err != nil {
-		return 0, err
+		return cut, err
 	}
 	if res.end < res.size {
-		if err := keepTorn(ctx, l.dir, f, base, res); err != nil {
-			return 0, err
+		if cut, err = keepTorn(ctx, l.dir, f, base, res); err != nil {
+			return cut, err
 		}
 	}
 	from := int64(0)
@@ -45,25 +52,25 @@ func (l *Log) recoverActive(ctx context.Context, s survey) (cut int64, err error
 		from = s.durable.Position
 	}
 	if err := makeDurable(f, from, res); err != nil {
-		return 0, wrap(fmt.Sprintf("recover segment %d", base), err)
+		return cut, wrap(fmt.Sprintf("recover segment %d", base), err)
 	}
 	if res.end == 0 && s.durableErr == nil && s.durable.Base < base {
 		// A roll did not get to its end, and nothing vouches for this name.
 		l.act.f = nil
 		if err := f.Close(); err != nil {
-			return 0, wrap("close an empty segment", err)
+			return cut, wrap("close an empty segment", err)
 		}
 		if f, err = renewSegment(l.dir, base); err != nil {
-			return 0, wrap("make the active segment again", err)
+			return cut, wrap("make the active segment again", err)
 		}
 	}
 	l.act.become(f, base, l.meta.Config.stored().IndexBytes)
 	l.act.pos, l.act.next, l.act.index = res.end, res.next, b
 	l.act.began = beginning(b.header, l.clock.Now())
 	if err := l.act.durable.open(l.position()); err != nil {
-		return 0, wrap("publish DURABLE", err)
+		return cut, wrap("publish DURABLE", err)
 	}
-	return res.size - res.end, nil
+	return cut, nil
 }
 
 // scanActive reads the valid prefix and builds the index on the way.
@@ -103,8 +110,22 @@ func (l *Log) openClean(s survey) (done bool, err error) {
 	a.pos, a.next, a.prior = info.Size(), next, x
 	a.index.header = x.header
 	a.index.header.ClosedMS, a.index.header.End = 0, 0
+	a.index.since = sinceLast(x)
 	a.began = beginning(x.header, l.clock.Now())
 	return true, wrap("open DURABLE", a.durable.hold())
+}
+
+// sinceLast is the number of bytes since the record of an index's last entry; -1
+// without any.
+func sinceLast(x *index) int64 {
+	if x.len() == 0 {
+		return -1
+	}
+	e, err := x.entry(x.len() - 1)
+	if err != nil {
+		return x.header.LogSize
+	}
+	return x.header.LogSize - e.Pos
 }
 
 // lastIntact checks the last record that an index names and returns the offset

@@ -19,6 +19,7 @@ type RepairStep struct {
 	Cut     int64       // this many,
 	SavedAs string      // and kept under this name beside the log; empty if none are
 	Gap     OffsetRange // offsets that are without records from now on
+	Intact  uint64      // valid records among the bytes that are cut
 	What    string      // the step in words
 }
 
@@ -56,6 +57,9 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 	}
 	if err != nil {
 		return nil, wrap("repair", err)
+	}
+	if err := mustHoldDamaged(d); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	p := &repairer{dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: newSystemClock()}
 	var lock *writerLock
@@ -156,7 +160,7 @@ func (p *repairer) renew() {
 	p.report.NewID = p.meta.ID
 	p.step(RepairStep{
 		Path: pathOf(p.dir, format.MetaName),
-		What: "write log.json anew with a new id; cursors must be bound again",
+		What: "write log.json anew, with a new id and default settings; cursors must be bound again",
 	}, func() error { return p.meta.store(p.dir) })
 	if !p.opts.Execute {
 		p.report.NewID = ""
@@ -168,6 +172,19 @@ func (p *repairer) step(s RepairStep, do func() error) {
 	p.pending = append(p.pending, do)
 }
 
+// mustHoldDamaged tests that there is, or was, a log: nothing is left behind in a
+// directory that never held one.
+func mustHoldDamaged(dir vfs.Dir) error {
+	err := mustHold(dir)
+	if errors.Is(err, ErrCorrupt) {
+		return nil
+	}
+	if committed, cerr := maxCommitted(dir); cerr != nil || committed > 0 {
+		return nil
+	}
+	return err
+}
+
 // segment plans what a segment needs, and returns the size of its file.
 func (p *repairer) segment(ctx context.Context, i int, base uint64) (int64, error) {
 	f, err := openSegment(p.dir, base)
@@ -176,15 +193,25 @@ func (p *repairer) segment(ctx context.Context, i int, base uint64) (int64, erro
 	}
 	res, err := scanSegment(f, base, func(int64, format.Header, []byte) error { return ctx.Err() })
 	end := p.claimedEnd(f, base)
+	d := damage{scanResult: res}
+	if err == nil && res.err != io.EOF {
+		d.intact, err = countIntact(ctx, f, res)
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, wrap("repair", err)
 	}
 	if i+1 < len(p.segments) {
-		p.closed(base, p.segments[i+1], end, res)
+		p.closed(base, p.segments[i+1], end, d)
 	} else {
-		p.active(base, res)
+		p.active(base, d)
 	}
 	return res.size, nil
+}
+
+// damage is where a segment's valid prefix ends, and what stands behind.
+type damage struct {
+	scanResult
+	intact uint64 // valid records
 }
 
 // claimedEnd is where the segment's index says that it ends; 0 if it does not.
@@ -198,7 +225,7 @@ func (p *repairer) claimedEnd(f vfs.File, base uint64) uint64 {
 }
 
 // closed plans the repair of a closed segment: its valid prefix stays.
-func (p *repairer) closed(base, next, end uint64, res scanResult) {
+func (p *repairer) closed(base, next, end uint64, res damage) {
 	if res.err != io.EOF {
 		gap := OffsetRange{res.next, max(res.next, next)}
 		p.cut(base, res, gap)
@@ -216,7 +243,7 @@ func (p *repairer) closed(base, next, end uint64, res scanResult) {
 // cut plans to save what follows the valid prefix and to replace the file by
 // the prefix. The gap is durable before the file is replaced: from then on
 // nothing shows that there was more.
-func (p *repairer) cut(base uint64, res scanResult, gap OffsetRange) {
+func (p *repairer) cut(base uint64, res damage, gap OffsetRange) {
 	p.keep(base, res, gap)
 	p.pending = append(p.pending,
 		func() error { return p.addGap(gap) },
@@ -224,11 +251,11 @@ func (p *repairer) cut(base uint64, res scanResult, gap OffsetRange) {
 }
 
 // keep plans to save what will be cut.
-func (p *repairer) keep(base uint64, res scanResult, gap OffsetRange) {
+func (p *repairer) keep(base uint64, res damage, gap OffsetRange) {
 	n := len(p.report.Steps)
 	p.step(RepairStep{
 		Path: pathOf(p.dir, format.SegmentName(base)), Pos: res.end, Cut: res.size - res.end,
-		SavedAs: format.TornName(base, res.end, 0), Gap: gap,
+		SavedAs: format.TornName(base, res.end, 0), Gap: gap, Intact: res.intact,
 		What: "cut the damaged segment back to its valid prefix",
 	}, func() (err error) {
 		p.report.Steps[n].SavedAs, err = p.save(base, res)
@@ -236,7 +263,7 @@ func (p *repairer) keep(base uint64, res scanResult, gap OffsetRange) {
 	})
 }
 
-func (p *repairer) save(base uint64, res scanResult) (string, error) {
+func (p *repairer) save(base uint64, res damage) (string, error) {
 	f, err := openSegment(p.dir, base)
 	if err != nil {
 		return "", err
@@ -247,7 +274,7 @@ func (p *repairer) save(base uint64, res scanResult) (string, error) {
 
 // replace puts the valid prefix in the place of a segment, with its time. The
 // index goes with what it described.
-func (p *repairer) replace(base uint64, res scanResult) error {
+func (p *repairer) replace(base uint64, res damage) error {
 	name := format.SegmentName(base)
 	info, err := p.dir.Stat(name)
 	if err != nil {
@@ -296,7 +323,7 @@ func (p *repairer) addGap(gap OffsetRange) error {
 // damaged or missing, what will be cut is saved, a new segment begins above
 // everything that was ever given out, and only then the damaged file is cut. A
 // crash in between leaves a damaged closed segment, which is repaired as such.
-func (p *repairer) active(base uint64, res scanResult) {
+func (p *repairer) active(base uint64, res damage) {
 	p.report.Next = res.next
 	if !p.lost(base, res) {
 		if p.durableErr == nil && p.durable.Base < base && p.durable.NextOffset > base {
@@ -311,7 +338,7 @@ func (p *repairer) active(base uint64, res scanResult) {
 	p.report.Next = next
 	gap := OffsetRange{res.next, next}
 	if res.end < res.size {
-		p.keep(base, res, gap)
+		p.keep(base, res, OffsetRange{}) // the gap is told with the new segment
 	}
 	p.step(RepairStep{
 		Path: pathOf(p.dir, format.SegmentName(next)), Gap: gap,
@@ -333,7 +360,7 @@ func (p *repairer) empty() {
 }
 
 // lost reports whether opening for writing refuses the active segment.
-func (p *repairer) lost(base uint64, res scanResult) bool {
+func (p *repairer) lost(base uint64, res damage) bool {
 	if p.durableErr != nil {
 		return p.committed > res.next
 	}
@@ -342,7 +369,7 @@ func (p *repairer) lost(base uint64, res scanResult) bool {
 
 // restartAt is an offset above everything that was ever given out: a record
 // takes 28 bytes at least.
-func (p *repairer) restartAt(base uint64, res scanResult) uint64 {
+func (p *repairer) restartAt(base uint64, res damage) uint64 {
 	cut := uint64(res.size - res.end)
 	next := max(res.next+(cut+format.HeaderSize-1)/format.HeaderSize, p.committed, base+1)
 	if p.durableErr == nil {
@@ -387,5 +414,10 @@ func Reindex(ctx context.Context, dir string, progress func(done, total int)) (i
 		return 0, err
 	}
 	n, err := l.Reindex(ctx, progress)
-	return n + 1, errors.Join(err, l.Close()) // closing writes the active one's
+	if activeErr := l.reindexActive(ctx); activeErr == nil {
+		n++
+	} else {
+		err = errors.Join(err, activeErr)
+	}
+	return n, errors.Join(err, l.Close())
 }

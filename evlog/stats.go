@@ -8,7 +8,9 @@ type EventKind uint8
 // What a log reports to Options.OnEvent.
 const (
 	// EventOpened: the writer is open. Offset is the next offset, Bytes what
-	// recovery had to cut off the active segment.
+	// recovery had to cut off the active segment (zeros that a writer had
+	// prepared do not count), and KeptAs the file it was saved in, if a valid
+	// record stood behind the damage.
 	EventOpened EventKind = iota + 1
 	// EventRolled: a new segment is active; Base names it.
 	EventRolled
@@ -28,6 +30,7 @@ type Event struct {
 	Base   uint64
 	Offset uint64
 	Bytes  int64
+	KeptAs string
 	Err    error
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -13,18 +14,20 @@ import (
 // keepTorn saves the bytes beyond the valid prefix, if a valid record stands
 // somewhere among them: somebody may want to have them. A tail that was merely
 // torn is not worth a file, nor the space for it on a full disk.
-func keepTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, res scanResult) error {
+func keepTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, res scanResult) (cut cutOff, err error) {
+	if zerosBetween(f, res.end, res.size) {
+		return cut, nil
+	}
+	cut.bytes = res.size - res.end
 	follows, err := recordFollows(ctx, f, res)
 	if err != nil {
-		return wrap(fmt.Sprintf("read what follows the damage in segment %d", base), err)
+		return cut, wrap(fmt.Sprintf("read what follows the damage in segment %d", base), err)
 	}
 	if !follows {
-		return nil
+		return cut, nil
 	}
-	if _, err := saveTorn(dir, f, base, res.end, res.size); err != nil {
-		return wrap(fmt.Sprintf("save what follows the damage in segment %d, byte %d", base, res.end), err)
-	}
-	return nil
+	cut.keptAs, err = saveTorn(dir, f, base, res.end, res.size)
+	return cut, wrap(fmt.Sprintf("save what follows the damage in segment %d, byte %d", base, res.end), err)
 }
 
 // saveTorn copies the bytes [pos, end) of a segment into a file of their own,
@@ -105,6 +108,33 @@ func sameBytes(dir vfs.Dir, name string, f vfs.File, pos, end int64) (bool, erro
 func recordFollows(ctx context.Context, f vfs.File, res scanResult) (bool, error) {
 	_, found, err := format.NewFinder(f, res.size).Find(ctx, res.end+1, res.next)
 	return found, err
+}
+
+// countIntact counts the valid records behind the valid prefix.
+func countIntact(ctx context.Context, f vfs.File, res scanResult) (n uint64, err error) {
+	finder := format.NewFinder(f, res.size)
+	pos, lowest := res.end+1, res.next
+	for {
+		at, found, err := finder.Find(ctx, pos, lowest)
+		if err != nil || !found {
+			return n, err
+		}
+		fr := newFrames(f, at, res.size, lowest)
+		for {
+			if _, _, err = fr.next(); err != nil {
+				break
+			}
+			n++
+		}
+		pos, lowest = max(at, fr.pos), fr.lowest
+		fr.release()
+		if err == io.EOF {
+			return n, nil
+		}
+		if !invalidRecord(err) {
+			return n, err
+		}
+	}
 }
 
 // onlyZeros reports whether the first n bytes of f are all zero.
