@@ -13,6 +13,10 @@ import (
 // processor's cache between being filled and being written.
 const chunkBytes = 256 << 10
 
+// maxBatchBytes is the largest batch: it is encoded in one piece, also where an
+// int has 32 bits.
+const maxBatchBytes = 1<<31 - 1<<20
+
 // Append appends the records as one batch, with offsets that follow each other
 // and with nobody else's in between, and returns when they are durable: record
 // i has offset first+i. Concurrent calls share one sync.
@@ -24,7 +28,8 @@ const chunkBytes = 256 << 10
 // If ctx ends while the call waits for buffer space or for the append gate,
 // nothing was appended. Once the records are accepted, it returns first
 // together with ErrUnconfirmed. On a full disk the error wraps ENOSPC: nothing
-// was appended, and the offsets are a hole. Appending no records is a no-op.
+// was appended, and the offsets are a hole. Appending no records is a no-op; a
+// batch of 2 GiB or more is ErrTooLarge.
 func (l *Log) Append(ctx context.Context, records ...Record) (first uint64, err error) {
 	first, c, err := l.accept(ctx, records, offsetsGiven, true)
 	if err != nil || c == nil {
@@ -143,6 +148,9 @@ func (l *Log) measure(records []Record) (size int64, unstamped bool, err error) 
 		size += r.Size()
 		unstamped = unstamped || r.Time.IsZero()
 	}
+	if size > maxBatchBytes {
+		return 0, false, fmt.Errorf("evlog: batch of %d bytes: %w (at most %d)", size, ErrTooLarge, maxBatchBytes)
+	}
 	return size, unstamped, nil
 }
 
@@ -163,11 +171,14 @@ func (l *Log) admitLocked(ctx context.Context, size int64, g *Gate) error {
 			l.stats.GateWaits++
 			free := l.gateFree
 			l.mu.Unlock()
-			err := waitFor(ctx, free)
-			l.mu.Lock()
-			if err != nil {
-				return err
+			select {
+			case <-free:
+			case <-l.dead:
+			case <-ctx.Done():
+				l.mu.Lock()
+				return ctx.Err()
 			}
+			l.mu.Lock()
 			continue
 		}
 		if l.buffered == 0 || l.buffered+size <= l.opts.BufferBytes {
@@ -330,6 +341,11 @@ func (l *Log) await(ctx context.Context, c *commit) error {
 
 // lead waits for c, and does the work itself when it gets the turn.
 func (l *Log) lead(ctx context.Context, c *commit) error {
+	select {
+	case <-c.done: // preferred to the end of ctx
+		return c.err
+	default:
+	}
 	select {
 	case <-c.done:
 		return c.err

@@ -38,6 +38,7 @@ func (w *walker) backward(ctx context.Context, before uint64, yield func(Record,
 	if err != nil {
 		return err
 	}
+	vanished := 0
 	for before > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -48,7 +49,7 @@ func (w *walker) backward(ctx context.Context, before uint64, yield func(Record,
 		}
 		w.next = base
 		if err := w.enter(base, segments); err != nil {
-			if !gone(err) {
+			if vanished++; !gone(err) || vanished > maxVanished {
 				return err
 			}
 			if segments, err = w.r.list(); err != nil {

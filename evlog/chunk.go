@@ -80,6 +80,17 @@ func (c *chunk) wait(from int) {
 	c.pending = append(c.pending, span{from, len(c.buf)})
 }
 
+// enqueued is the number of records that no caller of Append waits for.
+func (c *chunk) enqueued() (n uint64) {
+	n = c.summary.Records
+	for _, p := range c.pending {
+		for pos := p.from; pos < p.to; n-- {
+			pos += int(format.ParseHeader(c.buf[pos:]).Size())
+		}
+	}
+	return n
+}
+
 // dropPending removes what Append's callers wait for, whose write failed. What
 // was enqueued stays, with its offsets; the missing ones become a hole.
 func (c *chunk) dropPending() {

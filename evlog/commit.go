@@ -87,9 +87,7 @@ func (l *Log) settle(chunks []*chunk, err *error) {
 		return
 	}
 	l.queue = append(left, l.queue...)
-	if *err != nil {
-		l.recountLocked()
-	}
+	l.recountLocked()
 	l.roomFreedLocked(*err)
 }
 

@@ -104,8 +104,11 @@ func (f *flusher) run(ctx context.Context) {
 			}
 		case <-age.c:
 			age.clear()
-			f.rollAged(ctx)
-			f.planAge(&age)
+			if f.rollAged(ctx) {
+				f.planAge(&age)
+			} else {
+				age.set(clock, fullRetry)
+			}
 		}
 	}
 }
@@ -147,18 +150,19 @@ func (f *flusher) planAge(t *timer) {
 	}
 }
 
-func (f *flusher) rollAged(ctx context.Context) {
+// rollAged rolls the active segment if it is too old, and reports false if that
+// did not work.
+func (f *flusher) rollAged(ctx context.Context) bool {
 	if left, ok := f.l.ageLeft(); !ok || left > 0 {
-		return
+		return true
 	}
-	// An error is in the log, or the context's.
-	_ = f.l.Roll(ctx)
+	return f.l.Roll(ctx) == nil
 }
 
 // ageLeft returns how long the active segment has until it is too old; ok is
 // false where it has no record or no age is set.
 func (l *Log) ageLeft() (left time.Duration, ok bool) {
-	if l.config.SegmentAge <= 0 {
+	if l.config.SegmentAge <= 0 || l.failure() != nil {
 		return 0, false
 	}
 	l.act.indexMu.Lock()

@@ -152,8 +152,11 @@ func (h *housekeeper) check(ctx context.Context, base, end uint64) {
 	defer f.Close()
 	x, err := openIndex(h.l.dir, base, f)
 	if err == nil {
+		err = x.checkBlocks()
 		_ = x.close()
-		return
+		if err == nil {
+			return
+		}
 	}
 	if !noIndex(err) {
 		h.report(base, err)

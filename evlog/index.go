@@ -185,6 +185,16 @@ func (x *index) block(i int) ([]format.IndexEntry, error) {
 	return b, nil
 }
 
+// checkBlocks reads every block.
+func (x *index) checkBlocks() error {
+	for i := range x.header.IndexBlocks() {
+		if _, err := x.block(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // entryList is a sparse index to look things up in.
 type entryList interface {
 	len() int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -44,7 +45,9 @@ type Log struct {
 	gateFree   chan struct{}
 	stats      Stats
 	meta       *meta
+	noRoom     error // why the last roll did not happen; nil if it did
 
+	dead chan struct{} // closed when the log is poisoned
 	turn chan struct{} // holds one token while somebody works on the files
 	act  active        // belongs to the turn
 	pub  publication
@@ -122,8 +125,14 @@ func (l *Log) close() error {
 	for l.gate != nil {
 		free := l.gateFree
 		l.mu.Unlock()
-		<-free
-		l.mu.Lock()
+		select {
+		case <-free:
+			l.mu.Lock()
+			continue
+		case <-l.dead: // the holder can do nothing more with it
+			l.mu.Lock()
+		}
+		break
 	}
 	l.mu.Unlock()
 
@@ -163,8 +172,13 @@ func (l *Log) leaveClean() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	if lost, err := l.commitAll(); err != nil {
-		return fmt.Errorf("evlog: close: %d enqueued records are lost: %w", lost, err)
+	// Where only what Append's callers wait for could not be written, they are
+	// told, and the log is as clean as without them.
+	if lost, err := l.commitAll(); err != nil && (lost > 0 || !diskFull(err)) {
+		if lost > 0 {
+			return fmt.Errorf("evlog: close: %d enqueued records are lost: %w", lost, err)
+		}
+		return err
 	}
 	a := &l.act
 	if err := a.f.Truncate(a.pos); err != nil {
@@ -192,19 +206,26 @@ func (l *Log) leaveClean() error {
 // commitAll commits what is buffered. After a failure that is no poison, lost
 // is the number of enqueued records that could not be written.
 func (l *Log) commitAll() (lost uint64, err error) {
-	err = l.commit(true)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.queue {
-		lost += c.summary.Records
+	for _, c := range append(l.queue, l.curIfAny()...) {
+		lost += c.enqueued()
 	}
-	if l.cur != nil {
-		lost += l.cur.summary.Records
-	}
-	if err == nil && lost > 0 {
-		err = errors.New("records left in the buffer")
+	l.mu.Unlock()
+	err = l.commit(true)
+	if !errors.Is(err, ErrPoisoned) {
+		lost = l.left()
 	}
 	return lost, err
+}
+
+// left is the number of records that are still in the buffer.
+func (l *Log) left() (n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range append(l.queue, l.curIfAny()...) {
+		n += c.summary.Records
+	}
+	return n
 }
 
 // indexActive writes the index of the active segment as it stands.
@@ -240,6 +261,7 @@ func (l *Log) poison(cause error) error {
 	err := &poisonedError{cause}
 	l.err = err
 	l.failLocked(err)
+	close(l.dead)
 	l.mu.Unlock()
 	l.logger.Error("poisoned", "err", cause)
 	l.event(Event{Kind: EventPoisoned, Err: cause})
@@ -279,6 +301,7 @@ func (l *Log) poisonUnless(finished bool, panicked any, err *error) {
 	switch {
 	case finished:
 	case panicked != nil:
+		l.logger.Error("panic", "value", panicked, "stack", string(debug.Stack()))
 		*err = l.poison(fmt.Errorf("panic: %v", panicked))
 	default:
 		*err = l.poison(errGoexit)
@@ -328,6 +351,9 @@ func (l *Log) RequireHook(ctx context.Context) error {
 	l.mu.Unlock()
 	if err != nil || m.OpenHook == name {
 		return err
+	}
+	if m.OpenHook != "" {
+		return fmt.Errorf("evlog: require the hook %q: %w: the log has %q", name, ErrHookRequired, m.OpenHook)
 	}
 	m.OpenHook = name
 	if err := m.store(l.dir); err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	formatVersion = 1
+	formatVersion    = 1
+	consumersVersion = 1
 	// maxMetaBytes bounds log.json and consumers.json.
 	maxMetaBytes = 16 << 20
 )
@@ -265,12 +266,16 @@ func maxCommitted(dir vfs.Dir) (uint64, error) {
 		return 0, err
 	}
 	var j struct {
+		Version   int `json:"version"`
 		Consumers map[string]struct {
 			NextOffset uint64 `json:"next_offset"`
 		} `json:"consumers"`
 	}
 	if err := json.Unmarshal(b, &j); err != nil {
 		return 0, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
+	}
+	if j.Version > consumersVersion {
+		return 0, fmt.Errorf("%s: version %d: %w", pathOf(dir, format.ConsumersName), j.Version, ErrVersion)
 	}
 	var highest uint64
 	for _, c := range j.Consumers {

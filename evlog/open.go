@@ -37,6 +37,7 @@ func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
 		clock:  o.Clock,
 		logger: o.Logger,
 		turn:   make(chan struct{}, 1),
+		dead:   make(chan struct{}),
 	}
 	l.onEvent = o.OnEvent
 	if err := l.open(ctx); err != nil {
@@ -197,23 +198,27 @@ func (l *Log) recover(ctx context.Context) (cut cutOff, err error) {
 	if err != nil {
 		return cut, wrap("list "+l.dir.Path(), err)
 	}
-	if err := removeTemps(l.dir, names); err != nil {
-		return cut, err
-	}
 	s, err := l.survey(names)
 	if err != nil {
 		return cut, err
 	}
 	if s.unfinished {
-		return cut, l.create()
+		return cut, errors.Join(l.create(), removeTemps(l.dir, names))
 	}
 	if s.durableErr != nil {
 		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
 	}
-	if err := l.configure(); err != nil {
+	changed := l.meta.Config.apply(l.opts)
+	// Refusing to open changes nothing, so everything else comes after.
+	if cut, err = l.recoverActive(ctx, s); err != nil {
 		return cut, err
 	}
-	return l.recoverActive(ctx, s)
+	if changed {
+		if err := l.configure(); err != nil {
+			return cut, err
+		}
+	}
+	return cut, removeTemps(l.dir, names)
 }
 
 // survey is what opening found before it changes anything.
@@ -347,12 +352,9 @@ func (l *Log) create() error {
 	return nil
 }
 
-// configure takes over the stored options and stores the ones that are set,
-// durably and before the first append.
+// configure stores options that differ from the stored ones, durably and before
+// the first append.
 func (l *Log) configure() error {
-	if !l.meta.Config.apply(l.opts) {
-		return nil
-	}
 	if err := l.meta.store(l.dir); err != nil {
 		return wrap("store the options in log.json", err)
 	}
@@ -366,6 +368,9 @@ func (l *Log) configure() error {
 func removeTemps(dir vfs.Dir, names []string) error {
 	for _, name := range names {
 		if !isTemp(name) || isConsumersTemp(name) {
+			continue
+		}
+		if info, err := dir.Stat(name); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
@@ -428,6 +433,12 @@ func lostSegments(dir vfs.Dir) error {
 		return fmt.Errorf("evlog: open: %w", &CorruptError{
 			Path: dir.Path(),
 			Err:  fmt.Errorf("every segment is missing, and offsets below %d were in use", d.NextOffset),
+		})
+	}
+	if committed, err := maxCommitted(dir); err != nil || committed > 0 {
+		return fmt.Errorf("evlog: open: %w", &CorruptError{
+			Path: dir.Path(),
+			Err:  errors.Join(fmt.Errorf("every segment is missing, and consumers have read up to offset %d", committed), err),
 		})
 	}
 	return fmt.Errorf("evlog: open %s: %w: its creation was not finished; opening for writing finishes it", dir.Path(), ErrNoLog)

@@ -109,7 +109,7 @@ type Options struct {
 // Once its name is stored (Log.RequireHook), a writer without a hook of that
 // name may maintain the log but not append to it.
 type Hook struct {
-	// Name is what log.json stores. Required where Run is set.
+	// Name is what log.json stores. Both are required.
 	Name string
 	// Run gets the recovered state. It runs before the first append.
 	Run func(ctx context.Context, s HookState) error
@@ -181,6 +181,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("Verify", "is %d", c.Verify)
 	case c.OpenHook.Run != nil && c.OpenHook.Name == "":
 		return c, badOption("OpenHook", "has no name")
+	case c.OpenHook.Run == nil && c.OpenHook.Name != "":
+		return c, badOption("OpenHook", "has no function to run")
 	}
 	if c.MaxRecordBytes == 0 {
 		c.MaxRecordBytes = DefaultMaxRecordBytes

@@ -59,6 +59,25 @@ func (r *Reader) Follow(ctx context.Context, from uint64) iter.Seq2[Record, erro
 	}
 }
 
+// Wait returns when the durable offset is above next: when a consumer that has
+// read up to next can read on. It ends with ctx's error, or ErrClosed.
+func (r *Reader) Wait(ctx context.Context, next uint64) error {
+	if err := r.usable(); err != nil {
+		return err
+	}
+	wait, stop := r.src.waiter()
+	defer stop()
+	for {
+		if err := wait(ctx, next); err != nil {
+			return err
+		}
+		d, err := r.durable(ctx)
+		if err != nil || d.NextOffset > next {
+			return err
+		}
+	}
+}
+
 // errStopped says that the caller has left the loop.
 var errStopped = errors.New("iteration stopped")
 

@@ -237,6 +237,9 @@ func (r *Reader) list() (listing, error) {
 	defer r.mu.Unlock()
 	r.segments = segments
 	r.files.purge(segments)
+	if len(r.times) > len(segments) {
+		clear(r.times) // some are of segments that are gone; the rest is learnt again
+	}
 	return segments, nil
 }
 

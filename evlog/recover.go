@@ -66,7 +66,7 @@ func (l *Log) recoverActive(ctx context.Context, s survey) (cut cutOff, err erro
 	}
 	l.act.become(f, base, l.meta.Config.stored().IndexBytes)
 	l.act.pos, l.act.next, l.act.index = res.end, res.next, b
-	l.act.began = beginning(b.header, l.clock.Now())
+	l.act.began = l.beginning(s.segments, b.header)
 	if err := l.act.durable.open(l.position()); err != nil {
 		return cut, wrap("publish DURABLE", err)
 	}
@@ -92,7 +92,7 @@ func (l *Log) openClean(s survey) (done bool, err error) {
 	if err != nil {
 		return false, wrap("open the active segment", err)
 	}
-	if s.durableErr != nil || s.durable.Base != a.base || s.durable.Position != info.Size() {
+	if l.opts.Verify == VerifyAll || s.durableErr != nil || s.durable.Base != a.base || s.durable.Position != info.Size() {
 		return false, nil
 	}
 	x, err := openIndex(l.dir, a.base, a.f)
@@ -111,7 +111,7 @@ func (l *Log) openClean(s survey) (done bool, err error) {
 	a.index.header = x.header
 	a.index.header.ClosedMS, a.index.header.End = 0, 0
 	a.index.since = sinceLast(x)
-	a.began = beginning(x.header, l.clock.Now())
+	a.began = l.beginning(s.segments, x.header)
 	return true, wrap("open DURABLE", a.durable.hold())
 }
 
@@ -218,14 +218,27 @@ func renewSegment(dir vfs.Dir, base uint64) (vfs.File, error) {
 	return dir.OpenFile(name, os.O_RDWR, 0)
 }
 
-// beginning guesses when a segment that is already there got its first record:
-// the record's own time where that is plausible.
-func beginning(h format.IndexHeader, now time.Time) time.Time {
-	t := timeOf(h.MinTimeMS)
-	if h.Records == 0 || t.Before(plausibleSince) || t.After(now) {
+// beginning is when the active segment got its first record, as far as can be
+// told: not before the segment below was closed, or the log created. The
+// records' own times are the application's, and count only where they fit.
+func (l *Log) beginning(segments listing, h format.IndexHeader) time.Time {
+	now := l.clock.Now()
+	if h.Records == 0 {
 		return now
 	}
-	return t
+	earliest := timeOf(l.meta.CreatedMS)
+	if n := len(segments); n > 1 {
+		if info, err := l.dir.Stat(format.SegmentName(segments[n-2])); err == nil {
+			earliest = info.ModTime()
+		}
+	}
+	if t := timeOf(h.MinTimeMS); !t.Before(earliest) && !t.After(now) {
+		return t
+	}
+	if earliest.Before(plausibleSince) || earliest.After(now) {
+		return now
+	}
+	return earliest
 }
 
 // plausibleSince is the earliest time that a clock is believed.

@@ -13,18 +13,29 @@ import (
 
 // Roll closes the active segment and starts the next one, after everything
 // accepted before the call is durable. An empty segment is left as it is.
+// Without room for the new file the error wraps ENOSPC, and the old segment
+// stays active.
 func (l *Log) Roll(ctx context.Context) error {
 	l.mu.Lock()
-	switch {
-	case l.err != nil:
+	if l.err != nil {
 		defer l.mu.Unlock()
 		return l.err
-	case l.segBytes > 0:
+	}
+	if l.segBytes > 0 {
 		l.beginSegmentLocked()
 	}
+	rolls := l.stats.Rolls
 	c := l.joinLocked()
 	l.mu.Unlock()
-	return l.lead(ctx, c)
+	if err := l.lead(ctx, c); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stats.Rolls == rolls && l.noRoom != nil {
+		return wrap("roll", l.noRoom)
+	}
+	return nil
 }
 
 // roll starts the segment with this base. The turn is held, and everything that
@@ -110,7 +121,7 @@ func (l *Log) createSegment(base uint64) (vfs.File, error) {
 func (l *Log) stayActive(full error) error {
 	l.logger.Warn("no room for a new segment; the old one stays active", "base", l.act.base, "err", full)
 	l.mu.Lock()
-	l.segBytes += l.act.pos
+	l.noRoom = full
 	l.mu.Unlock()
 	l.zero.use(l.act.base, l.act.pos)
 	return nil
@@ -132,6 +143,7 @@ func (l *Log) finishRoll() error {
 	l.reader.rolled(l.act.base)
 	l.mu.Lock()
 	l.stats.Rolls++
+	l.noRoom = nil
 	l.mu.Unlock()
 	l.zero.use(l.act.base, 0)
 	l.event(Event{Kind: EventRolled, Base: l.act.base, Offset: l.act.next})

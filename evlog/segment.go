@@ -2,6 +2,7 @@ package evlog
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -92,7 +93,10 @@ func replaceFile(dir vfs.Dir, name string, fill func(vfs.File) error) error {
 	if err := renameTemp(dir, tmp, name); err != nil {
 		return err
 	}
-	return dir.Sync()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", errSyncDir, err)
+	}
+	return nil
 }
 
 // writeTemp writes and syncs a file that is to be renamed.

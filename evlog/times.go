@@ -36,6 +36,7 @@ func (r *Reader) OffsetAt(ctx context.Context, t time.Time) (uint64, error) {
 // io.EOF says that there is none. Segments that hold only earlier times are
 // passed over; in one that may hold it, the index says where to begin.
 func (w *walker) firstAt(ctx context.Context, segments listing, ms int64) (uint64, error) {
+	vanished := 0
 	for len(segments) > 0 && segments[0] < w.limit.NextOffset {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -47,7 +48,7 @@ func (w *walker) firstAt(ctx context.Context, segments listing, ms int64) (uint6
 		}
 		w.next = base
 		if err := w.enter(base, segments); err != nil {
-			if !gone(err) {
+			if vanished++; !gone(err) || vanished > maxVanished {
 				return 0, err
 			}
 			// Removed from the old end, or merged into the one before.

@@ -83,6 +83,7 @@ type verifier struct {
 	report      *VerifyReport
 	d           format.Durable
 	assumed     error
+	committed   uint64 // highest next_offset in consumers.json, where DURABLE is lost
 	segments    listing
 	done, total int64
 }
@@ -95,6 +96,11 @@ func (v *verifier) run(ctx context.Context) error {
 	// Listed after the durable position was read, so that its segment is there.
 	if v.segments, err = v.r.list(); err != nil {
 		return err
+	}
+	if v.assumed != nil {
+		if v.committed, err = maxCommitted(v.r.dir); err != nil {
+			v.notice(format.ConsumersName, err)
+		}
 	}
 	v.report.First, v.report.Next, err = v.r.Bounds(ctx)
 	if err != nil {
@@ -254,6 +260,10 @@ func (v *verifier) damage(base, end uint64, active bool, res scanResult) (Proble
 	case active && v.assumed == nil && v.d.NextOffset > base && res.next < v.d.NextOffset:
 		p.Fatal = true
 		p.LostOffsets = v.d.NextOffset - res.next
+	case active && v.assumed != nil && v.committed > res.next:
+		p.Fatal = true
+		p.LostOffsets = v.committed - res.next
+		p.Err = fmt.Errorf("DURABLE is lost and consumers have read up to offset %d: %w", v.committed, p.Err)
 	case active && res.err != io.EOF && !v.preallocated(base, res):
 		p.Err = fmt.Errorf("torn beyond the durable position: %w", p.Err)
 	default:

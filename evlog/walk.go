@@ -279,6 +279,10 @@ func (w *walker) enterListed(ctx context.Context, base uint64) error {
 	return w.relist(ctx)
 }
 
+// maxVanished bounds how often a segment may be listed and gone in a row. More
+// is no retention at work, but a name that leads nowhere.
+const maxVanished = 100
+
 // maxDoubts is how often a finding has to repeat before it is believed. Other
 // processes may be rolling, compacting and removing: only two listings that
 // agree say that something is wrong.
@@ -308,7 +312,7 @@ func (w *walker) relist(ctx context.Context) error {
 		base, ok := segments.covering(w.next)
 		if ok {
 			err = w.enter(base, segments)
-			if err == nil || !gone(err) {
+			if err == nil || !gone(err) || tries >= maxVanished {
 				return err
 			}
 			continue // removed between listing and opening

@@ -1,7 +1,6 @@
 package evlog
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -168,12 +167,10 @@ func (z *zeroer) step(f vfs.File, base uint64) (more bool, err error) {
 	}
 	n := min(want, zeroStep)
 	if err := f.Allocate(z.end, n); err != nil {
-		// Not to be had here, or no space for it: go on without.
+		// Not to be had here, or no space for it: go on without. No data was
+		// touched.
 		z.on = false
-		if errors.Is(err, vfs.ErrUnsupported) || diskFull(err) {
-			return false, nil
-		}
-		return false, err
+		return false, nil
 	}
 	if _, err := f.WriteAt(zeros[:n], z.end); err != nil {
 		z.on = false

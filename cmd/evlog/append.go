@@ -39,7 +39,7 @@ default), interval=DURATION, flush (only when input pauses, and at the end).`,
 	flags := cmd.Flags()
 	flags.StringVar(&c.format, "format", "lines", "lines or jsonl")
 	flags.VarP(&c.key, "key", "k", "key of the records")
-	flags.VarP(&c.delim, "key-delimiter", "K", "split each line into key and value here")
+	flags.VarP(&c.delim, "key-delimiter", "K", "split each line into key and value here (\\t and \\xHH are understood)")
 	flags.Var(&c.schema, "schema", "schema id of the records")
 	flags.BoolVar(&c.ack, "ack", false, "print each record's offset, one a line, once it is durable")
 	flags.Var(&c.segmentBytes, "segment-bytes", "size from which a new segment is started, such as 64M")
@@ -106,7 +106,7 @@ func (c *appendCommand) parser(cmd *cobra.Command) (lineParser, int, error) {
 		if c.delim.set && len(c.delim.b) == 0 {
 			return nil, 0, usagef(cmd, "-K: the delimiter is empty")
 		}
-		return parseValues(def, c.delim.b), evlog.DefaultMaxRecordBytes, nil
+		return parseValues(def, unescapeDelimiter(c.delim.b)), evlog.DefaultMaxRecordBytes, nil
 	case "jsonl":
 		if c.delim.set {
 			return nil, 0, usagef(cmd, "-K goes with --format lines")
@@ -125,8 +125,18 @@ func (c *appendCommand) options() *evlog.Options {
 		Logger:       c.a.logger(),
 		OnEvent: func(e evlog.Event) {
 			if e.Kind == evlog.EventOpened && e.Bytes > 0 {
-				c.a.notice("cut %s of an unfinished record, next offset %d", plural(e.Bytes, "byte"), e.Offset)
+				c.noticeCut(e)
 			}
 		},
 	}
+}
+
+// noticeCut tells what opening cut off the end of the log.
+func (c *appendCommand) noticeCut(e evlog.Event) {
+	if e.KeptAs == "" {
+		c.a.notice("cut %s of an unfinished record, next offset %d", plural(e.Bytes, "byte"), e.Offset)
+		return
+	}
+	c.a.notice("cut %s at damage behind which a valid record stood; they are kept in %s (evlog dump shows them); next offset %d",
+		plural(e.Bytes, "byte"), e.KeptAs, e.Offset)
 }

@@ -119,3 +119,21 @@ func checkRecord(r *evlog.Record) error {
 	}
 	return nil
 }
+
+// unescapeDelimiter reads the escapes that a shell does not. What is none of
+// them stands for itself.
+func unescapeDelimiter(delim []byte) []byte {
+	var out []byte
+	for s := string(delim); s != ""; {
+		if s[0] != '\\' {
+			out, s = append(out, s[0]), s[1:]
+			continue
+		}
+		c, used, err := unescapeTemplate(s[1:])
+		if err != nil {
+			return delim
+		}
+		out, s = append(out, c), s[1+used:]
+	}
+	return out
+}

@@ -107,7 +107,7 @@ func hint(err error) string {
 	case errors.As(err, &damage):
 		return ""
 	case errors.Is(err, evlog.ErrCorrupt):
-		return "evlog verify shows all damage, evlog repair what can be saved"
+		return "evlog verify shows what is damaged, evlog repair what it would cut"
 	case errors.Is(err, evlog.ErrNoLog):
 		return "evlog append creates one"
 	case errors.Is(err, evlog.ErrVersion):

@@ -84,11 +84,11 @@ type infoDoc struct {
 	Oldest        *string     `json:"oldest"`
 	Newest        *string     `json:"newest"`
 	Config        configDoc   `json:"config"`
-	OpenHook      string      `json:"open_hook,omitempty"`
-	Gaps          [][2]uint64 `json:"gaps,omitempty"`
+	OpenHook      string      `json:"open_hook"`
+	Gaps          [][2]uint64 `json:"gaps"`
 	BeyondDurable uint64      `json:"beyond_durable"`
-	DurableError  string      `json:"durable_error,omitempty"`
-	MetaError     string      `json:"meta_error,omitempty"`
+	DurableError  string      `json:"durable_error"`
+	MetaError     string      `json:"meta_error"`
 	Holder        *holderDoc  `json:"lock_holder"`
 }
 
@@ -121,6 +121,7 @@ func newInfoDoc(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinte
 		OpenHook: st.OpenHook, BeyondDurable: st.BeyondDurable,
 		DurableError: errorText(st.DurableErr), MetaError: errorText(st.MetaErr),
 	}
+	doc.Gaps = [][2]uint64{}
 	for _, g := range st.Gaps {
 		doc.Gaps = append(doc.Gaps, [2]uint64{g.From, g.To})
 	}

@@ -82,6 +82,8 @@ Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
 		newDumpCommand(a),
 		newRepairCommand(a),
 		newReindexCommand(a),
+		newConsumersCommand(a),
+		newConsumeCommand(a),
 	)
 	root.SetHelpCommand(newHelpCommand())
 	root.InitDefaultHelpCmd()

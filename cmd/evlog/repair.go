@@ -91,6 +91,10 @@ func stepText(s *evlog.RepairStep) string {
 	if s.Gap.From < s.Gap.To {
 		text += fmt.Sprintf("; offsets %d to %d are lost", s.Gap.From, s.Gap.To-1)
 	}
+	if s.Intact > 0 {
+		text += fmt.Sprintf("; %s among them can be read (evlog cat --from reads on behind the damage, evlog dump reads the kept file)",
+			plural(int64(s.Intact), "valid record"))
+	}
 	return text
 }
 
@@ -109,6 +113,7 @@ type stepDoc struct {
 	Position int64      `json:"position"`
 	Cut      int64      `json:"cut_bytes"`
 	SavedAs  string     `json:"saved_as,omitempty"`
+	Intact   uint64     `json:"intact_records"`
 	Gap      *[2]uint64 `json:"gap"`
 }
 
@@ -116,7 +121,7 @@ func newRepairDoc(dir string, r *evlog.RepairReport) *repairDoc {
 	doc := &repairDoc{Path: dir, Executed: r.Executed, Next: r.Next, NewID: r.NewID, Steps: make([]stepDoc, len(r.Steps))}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		doc.Steps[i] = stepDoc{What: s.What, Path: s.Path, Position: s.Pos, Cut: s.Cut, SavedAs: s.SavedAs}
+		doc.Steps[i] = stepDoc{What: s.What, Path: s.Path, Position: s.Pos, Cut: s.Cut, SavedAs: s.SavedAs, Intact: s.Intact}
 		if s.Gap.From < s.Gap.To {
 			doc.Steps[i].Gap = &[2]uint64{s.Gap.From, s.Gap.To}
 		}

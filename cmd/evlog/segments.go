@@ -78,7 +78,7 @@ func damagedSegment(segments []evlog.SegmentInfo) error {
 		if s := &segments[i]; s.State == evlog.SegmentDamaged {
 			return &hinted{
 				error: &damageError{errorText(s.Err)},
-				hint:  "evlog verify shows all damage, evlog repair what can be saved",
+				hint:  "evlog verify shows what is damaged, evlog repair what it would cut",
 			}
 		}
 	}
