@@ -94,7 +94,8 @@ func (w *walker) checkAbove(segments listing) error {
 			return err
 		}
 		if tries > 0 {
-			return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.limit, w.seg.base, err))
+			h, _, _ := w.seg.header(w.r.dir) // it said so a moment ago
+			return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.limit, h.End, err))
 		}
 		if segments, err = w.r.list(); err != nil {
 			return err

@@ -183,7 +183,7 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 	var firstErr error
 	written := 0
 	for i, base := range all[:len(all)-1] {
-		if err := ctx.Err(); err != nil {
+		if err := errors.Join(ctx.Err(), l.failure()); err != nil {
 			return written, err
 		}
 		err := l.reindexOne(ctx, base, all[i+1])

@@ -59,6 +59,10 @@ func (r *Reader) Segments(ctx context.Context) ([]SegmentInfo, error) {
 			end, active = segments[i+1], false
 		}
 		info, err := r.describe(ctx, base, max(base, end), active, d)
+		for tries := 0; err == nil && info.Err != nil && tries < maxDoubts; tries++ {
+			// The writer may have cut prepared zeros under the scan.
+			info, err = r.describe(ctx, base, max(base, end), active, d)
+		}
 		if gone(err) {
 			continue // removed since it was listed
 		}

@@ -109,14 +109,15 @@ func (l *Log) open(ctx context.Context) error {
 			return err
 		}
 	}
+	opened := Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut.bytes, KeptAs: cut.keptAs}
 	l.begin(names)
-	if err := l.runHook(ctx); err != nil {
+	if err := l.runHook(ctx, opened.Offset); err != nil {
 		return errors.Join(err, l.stopWorkers())
 	}
 	l.mu.Lock()
 	l.hookOK = l.meta.OpenHook == "" || l.meta.OpenHook == l.opts.OpenHook.Name
 	l.mu.Unlock()
-	l.event(Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut.bytes, KeptAs: cut.keptAs})
+	l.event(opened)
 	return nil
 }
 
@@ -136,7 +137,7 @@ func (l *Log) begin(names []string) {
 
 // runHook runs the open hook. The log is recovered and readable, and nothing
 // can be appended yet.
-func (l *Log) runHook(ctx context.Context) (err error) {
+func (l *Log) runHook(ctx context.Context, next uint64) (err error) {
 	h := l.opts.OpenHook
 	if h.Run == nil {
 		return nil
@@ -148,7 +149,7 @@ func (l *Log) runHook(ctx context.Context) (err error) {
 	}()
 	err = h.Run(ctx, HookState{
 		LogID:  l.id,
-		Next:   l.act.next,
+		Next:   next,
 		Stored: l.meta.OpenHook == h.Name,
 		Gaps:   l.meta.Gaps,
 		Reader: l.reader,
@@ -198,7 +199,7 @@ func (l *Log) recover(ctx context.Context) (cut cutOff, err error) {
 	if err != nil {
 		return cut, wrap("list "+l.dir.Path(), err)
 	}
-	s, err := l.survey(names)
+	s, err := l.survey(ctx, names)
 	if err != nil {
 		return cut, err
 	}
@@ -230,7 +231,7 @@ type survey struct {
 }
 
 // survey reads what says what the log is, and refuses what it must not touch.
-func (l *Log) survey(names []string) (survey, error) {
+func (l *Log) survey(ctx context.Context, names []string) (survey, error) {
 	s := survey{segments: segmentsOf(names)}
 	s.durable, s.durableErr = readDurable(l.dir)
 	if err := s.durableErr; err != nil && !durableUnknown(err) {
@@ -253,7 +254,7 @@ func (l *Log) survey(names []string) (survey, error) {
 		return s, fmt.Errorf("evlog: open: %w", corrupt(l.dir, base, 0, base, errors.New("the active segment is missing")))
 	}
 	var err error
-	if s.unfinished, err = neverHeldARecord(l.dir, s); err != nil {
+	if s.unfinished, err = neverHeldARecord(ctx, l.dir, s); err != nil {
 		return s, err
 	}
 	if l.meta == nil && !s.unfinished {
@@ -289,7 +290,7 @@ func (l *Log) surveyEmpty(s *survey) error {
 }
 
 // neverHeldARecord reports whether the log is as creation leaves it.
-func neverHeldARecord(dir vfs.Dir, s survey) (bool, error) {
+func neverHeldARecord(ctx context.Context, dir vfs.Dir, s survey) (bool, error) {
 	if len(s.segments) != 1 || s.segments[0] != 0 || s.durable.NextOffset > 0 {
 		return false, nil
 	}
@@ -310,11 +311,11 @@ func neverHeldARecord(dir vfs.Dir, s survey) (bool, error) {
 		return false, wrap("read segment 0", err)
 	}
 	// Bytes that are no record may be damage: the ordinary way keeps them.
-	if fr.limit > 0 && !onlyZeros(f, fr.limit) {
+	if fr.limit > 0 && !onlyZeros(ctx, f, fr.limit) {
 		return false, nil
 	}
 	committed, err := maxCommitted(dir)
-	return err == nil && committed == 0, nil
+	return err == nil && committed == 0, ctx.Err()
 }
 
 func wholeFile(f vfs.File, base uint64) (frames, error) {

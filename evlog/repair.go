@@ -61,7 +61,7 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 	if err := mustHoldDamaged(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	p := &repairer{dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: newSystemClock()}
+	p := &repairer{ctx: ctx, dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: newSystemClock()}
 	var lock *writerLock
 	if o.Execute {
 		if lock, err = lockWriter(d, p.clock); err != nil {
@@ -71,7 +71,7 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 	err = p.run(ctx)
 	for tries := 0; err == nil && !o.Execute && len(p.report.Steps) > 0 && tries < maxDoubts; tries++ {
 		// A writer may be rolling under the dry run: only what repeats counts.
-		*p = repairer{dir: d, opts: o, report: &RepairReport{}, clock: p.clock}
+		*p = repairer{ctx: ctx, dir: d, opts: o, report: &RepairReport{}, clock: p.clock}
 		err = p.run(ctx)
 	}
 	if lock != nil {
@@ -81,6 +81,7 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 }
 
 type repairer struct {
+	ctx        context.Context // of the call, for the steps
 	dir        vfs.Dir
 	opts       RepairOptions
 	report     *RepairReport
@@ -258,18 +259,18 @@ func (p *repairer) keep(base uint64, res damage, gap OffsetRange) {
 		SavedAs: format.TornName(base, res.end, 0), Gap: gap, Intact: res.intact,
 		What: "cut the damaged segment back to its valid prefix",
 	}, func() (err error) {
-		p.report.Steps[n].SavedAs, err = p.save(base, res)
+		p.report.Steps[n].SavedAs, err = p.save(p.ctx, base, res)
 		return err
 	})
 }
 
-func (p *repairer) save(base uint64, res damage) (string, error) {
+func (p *repairer) save(ctx context.Context, base uint64, res damage) (string, error) {
 	f, err := openSegment(p.dir, base)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	return saveTorn(p.dir, f, base, res.end, res.size)
+	return saveTorn(ctx, p.dir, f, base, res.end, res.size)
 }
 
 // replace puts the valid prefix in the place of a segment, with its time. The
@@ -307,7 +308,7 @@ func (p *repairer) copyPrefix(base uint64, tmp string, n int64) error {
 		return err
 	}
 	defer from.Close()
-	return writeTemp(p.dir, tmp, func(to vfs.File) error { return copyBytes(to, from, 0, n) })
+	return writeTemp(p.dir, tmp, func(to vfs.File) error { return copyBytes(p.ctx, to, from, 0, n) })
 }
 
 // addGap records offsets that were lost.

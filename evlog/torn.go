@@ -15,7 +15,7 @@ import (
 // somewhere among them: somebody may want to have them. A tail that was merely
 // torn is not worth a file, nor the space for it on a full disk.
 func keepTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, res scanResult) (cut cutOff, err error) {
-	if zerosBetween(f, res.end, res.size) {
+	if zerosBetween(ctx, f, res.end, res.size) {
 		return cut, nil
 	}
 	cut.bytes = res.size - res.end
@@ -26,13 +26,13 @@ func keepTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, res sca
 	if !follows {
 		return cut, nil
 	}
-	cut.keptAs, err = saveTorn(dir, f, base, res.end, res.size)
+	cut.keptAs, err = saveTorn(ctx, dir, f, base, res.end, res.size)
 	return cut, wrap(fmt.Sprintf("save what follows the damage in segment %d, byte %d", base, res.end), err)
 }
 
 // saveTorn copies the bytes [pos, end) of a segment into a file of their own,
 // durably, and returns its name. A file that has these bytes already is enough.
-func saveTorn(dir vfs.Dir, f vfs.File, base uint64, pos, end int64) (name string, err error) {
+func saveTorn(ctx context.Context, dir vfs.Dir, f vfs.File, base uint64, pos, end int64) (name string, err error) {
 	names, err := dir.Names()
 	if err != nil {
 		return "", err
@@ -55,14 +55,17 @@ func saveTorn(dir vfs.Dir, f vfs.File, base uint64, pos, end int64) (name string
 		}
 	}
 	return name, replaceFile(dir, name, func(to vfs.File) error {
-		return copyBytes(to, f, pos, end)
+		return copyBytes(ctx, to, f, pos, end)
 	})
 }
 
 // copyBytes copies [pos, end) of from to the start of to.
-func copyBytes(to, from vfs.File, pos, end int64) error {
+func copyBytes(ctx context.Context, to, from vfs.File, pos, end int64) error {
 	buf := make([]byte, scanBytes)
 	for at := pos; at < end; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		b := buf[:min(int64(len(buf)), end-at)]
 		if err := readFull(from, b, at); err != nil {
 			return err
@@ -138,15 +141,16 @@ func countIntact(ctx context.Context, f vfs.File, res scanResult) (n uint64, err
 }
 
 // onlyZeros reports whether the first n bytes of f are all zero.
-func onlyZeros(f vfs.File, n int64) bool { return zerosBetween(f, 0, n) }
+func onlyZeros(ctx context.Context, f vfs.File, n int64) bool { return zerosBetween(ctx, f, 0, n) }
 
 // zerosBetween reports whether the bytes [pos, end) of f are all zero; false
-// also where they cannot be read.
-func zerosBetween(f vfs.File, pos, end int64) bool {
+// also where they
+// cannot be read or ctx has ended.
+func zerosBetween(ctx context.Context, f vfs.File, pos, end int64) bool {
 	buf := make([]byte, min(end-pos, scanBytes))
 	for pos < end {
 		b := buf[:min(int64(len(buf)), end-pos)]
-		if readFull(f, b, pos) != nil || !allZero(b) {
+		if ctx.Err() != nil || readFull(f, b, pos) != nil || !allZero(b) {
 			return false
 		}
 		pos += int64(len(b))

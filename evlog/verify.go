@@ -218,10 +218,16 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 		return SegmentInfo{}, nil, err
 	}
 	defer f.Close()
+	x, indexErr := openIndex(v.r.dir, base, f)
+	if indexErr == nil {
+		defer x.close()
+	}
+	entries := &entryChecker{x: x, err: indexErr}
 	b := newIndexBuilder(base, 1<<62)
 	durable := format.IndexHeader{Base: base}
 	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
 		b.add(pos, h)
+		entries.record(pos, h, b.header.MaxTimeMS)
 		if h.Offset < end {
 			durable = b.header
 		}
@@ -237,18 +243,18 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 	}
 	info.fill(header)
 	var problems []Problem
-	if p, ok := v.damage(base, end, active, res); ok {
+	if p, ok := v.damage(ctx, base, end, active, res); ok {
 		problems = append(problems, p)
 		if p.Fatal {
 			info.State, info.Err = SegmentDamaged, corrupt(v.r.dir, base, p.Pos, p.Offset, p.Err)
 		}
 	}
-	problems = append(problems, v.checkIndex(f, &info, b, res, active)...)
+	problems = append(problems, v.checkIndex(entries, &info, b, res, active)...)
 	return info, problems, nil
 }
 
 // damage judges the place where the valid prefix ends.
-func (v *verifier) damage(base, end uint64, active bool, res scanResult) (Problem, bool) {
+func (v *verifier) damage(ctx context.Context, base, end uint64, active bool, res scanResult) (Problem, bool) {
 	p := Problem{
 		Path: pathOf(v.r.dir, format.SegmentName(base)), Pos: res.end, Offset: res.next,
 		LostBytes: res.size - res.end, Err: notEOF(res.err),
@@ -264,7 +270,7 @@ func (v *verifier) damage(base, end uint64, active bool, res scanResult) (Proble
 		p.Fatal = true
 		p.LostOffsets = v.committed - res.next
 		p.Err = fmt.Errorf("DURABLE is lost and consumers have read up to offset %d: %w", v.committed, p.Err)
-	case active && res.err != io.EOF && !v.preallocated(base, res):
+	case active && res.err != io.EOF && !v.preallocated(ctx, base, res):
 		p.Err = fmt.Errorf("torn beyond the durable position: %w", p.Err)
 	default:
 		return p, false
@@ -274,22 +280,23 @@ func (v *verifier) damage(base, end uint64, active bool, res scanResult) (Proble
 
 // preallocated reports whether what follows the valid prefix is only zeros, as
 // a writer that is there, or was killed, leaves them.
-func (v *verifier) preallocated(base uint64, res scanResult) bool {
+func (v *verifier) preallocated(ctx context.Context, base uint64, res scanResult) bool {
 	f, err := openSegment(v.r.dir, base)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return zerosBetween(f, res.end, res.size)
+	return zerosBetween(ctx, f, res.end, res.size)
 }
 
 // checkIndex compares the index with what reading the segment gave. A bad one
 // is only a notice, but what it says about the segment's end is not: a file
 // between this segment and the next is missing.
-func (v *verifier) checkIndex(f vfs.File, info *SegmentInfo, b *indexBuilder, res scanResult, active bool) []Problem {
+func (v *verifier) checkIndex(entries *entryChecker, info *SegmentInfo, b *indexBuilder, res scanResult, active bool) []Problem {
 	name := format.IndexName(info.Base)
-	x, err := openIndex(v.r.dir, info.Base, f)
-	if err != nil {
+	x := entries.x
+	if x == nil {
+		err := entries.err
 		if active {
 			return nil // written at a clean close only
 		}
@@ -298,13 +305,12 @@ func (v *verifier) checkIndex(f vfs.File, info *SegmentInfo, b *indexBuilder, re
 		}
 		return []Problem{{Path: pathOf(v.r.dir, name), Err: err}}
 	}
-	defer x.close()
 	info.Indexed = true
 	if x.header.ClosedMS != 0 {
 		info.Closed = timeOf(x.header.ClosedMS)
 	}
 	var problems []Problem
-	if err := compareIndex(x, b.header, f, res); err != nil {
+	if err := compareIndex(entries, b.header, res); err != nil {
 		problems = append(problems, Problem{Path: pathOf(v.r.dir, name), Err: err})
 	}
 	if end := x.header.End; !active && end != 0 && end < info.End && !v.r.inGap(end, info.End) {
@@ -331,21 +337,46 @@ func (v *verifier) forgetLateIndexes() {
 	})
 }
 
-// compareIndex tests every entry of an index, and the sums in its header.
-func compareIndex(x *index, read format.IndexHeader, f vfs.File, res scanResult) error {
-	h := x.header
-	if res.err == io.EOF && (h.Records != read.Records || h.Tombstones != read.Tombstones ||
-		h.Records > 0 && (h.MaxTimeMS != read.MaxTimeMS || h.MinTimeMS != read.MinTimeMS)) {
-		return errIndexStale
+// entryChecker compares the entries of an index with the records of its
+// segment as they are read, in order. Only that tells an entry which leads to
+// bytes inside a record that look like another one.
+type entryChecker struct {
+	x    *index // nil: there is none that matches
+	err  error  // why, or the first wrong entry
+	next int    // entry to come
+}
+
+// record takes the next record of the segment, with the highest time so far.
+func (c *entryChecker) record(pos int64, h format.Header, maxTimeMS int64) {
+	if c.x == nil || c.err != nil || c.next >= c.x.len() {
+		return
 	}
-	for i := range x.len() {
-		e, err := x.entry(i)
-		if err != nil {
-			return err
-		}
-		if e.Pos < res.end && !trustEntry(f, e, res.end) {
-			return fmt.Errorf("%w: entry %d leads to no record %d at byte %d", format.ErrIndex, i, e.Offset, e.Pos)
-		}
+	e, err := c.x.entry(c.next)
+	switch {
+	case err != nil:
+		c.err = err
+	case e.Pos > pos:
+	case e.Pos < pos || e.Offset != h.Offset || e.MaxTimeMS != maxTimeMS:
+		c.err = fmt.Errorf("%w: entry %d (offset %d, byte %d) does not fit the record there; evlog reindex mends it", format.ErrIndex, c.next, e.Offset, e.Pos)
+	default:
+		c.next++
+	}
+}
+
+// compareIndex tests the sums in an index's header and that all its entries
+// were met.
+func compareIndex(c *entryChecker, read format.IndexHeader, res scanResult) error {
+	h := c.x.header
+	switch {
+	case c.err != nil:
+		return c.err
+	case res.err != io.EOF:
+		return nil
+	case h.Records != read.Records || h.Tombstones != read.Tombstones,
+		h.Records > 0 && (h.MaxTimeMS != read.MaxTimeMS || h.MinTimeMS != read.MinTimeMS):
+		return errIndexStale
+	case c.next < c.x.len():
+		return fmt.Errorf("%w: entry %d leads to no record", format.ErrIndex, c.next)
 	}
 	return nil
 }

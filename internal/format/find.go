@@ -2,6 +2,7 @@ package format
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/bits"
@@ -47,6 +48,9 @@ func (s *Finder) Find(ctx context.Context, from int64, lowest uint64) (pos int64
 			return 0, false, err
 		}
 		for i := 0; i+HeaderSize <= len(b); i++ {
+			if i = skipZeros(b, i); i+HeaderSize > len(b) {
+				break
+			}
 			pos := at + int64(i)
 			h := ParseHeader(b[i:])
 			if h.Check(s.size-pos, lowest) != nil {
@@ -60,6 +64,15 @@ func (s *Finder) Find(ctx context.Context, from int64, lowest uint64) (pos int64
 		at += int64(len(b)) - HeaderSize + 1
 	}
 	return s.size, false, nil
+}
+
+// skipZeros returns the first place from i on where a length field can begin: a
+// run of zeros holds none but in its last three bytes.
+func skipZeros(b []byte, i int) int {
+	for i+8 <= len(b) && binary.LittleEndian.Uint64(b[i:]) == 0 {
+		i += 5
+	}
+	return i
 }
 
 // valid tests the checksum of the record at pos.
