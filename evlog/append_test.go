@@ -273,7 +273,7 @@ func TestAppendExact_Holes(t *testing.T) {
 	require.NoError(t, l.EnqueueExact(p.ctx, at(1<<33+1)))
 	off, err := l.Append(p.ctx, rec("k", "next"))
 	require.NoError(t, err)
-	require.EqualValues(t, 1<<33+2, off)
+	require.Equal(t, uint64(1<<33+2), off)
 	require.NoError(t, l.AppendExact(p.ctx, at(1<<50)))
 	require.NoError(t, l.Close())
 
@@ -286,7 +286,7 @@ func TestAppendExact_Holes(t *testing.T) {
 	l = p.open(t, nil)
 	off, err = l.Append(p.ctx, rec("k", "after reopening"))
 	require.NoError(t, err)
-	require.EqualValues(t, 1<<50+1, off)
+	require.Equal(t, uint64(1<<50+1), off)
 	require.NoError(t, l.Close())
 	p.verified(t)
 }

@@ -72,7 +72,7 @@ func TestOpen_LockFile(t *testing.T) {
 	l := p.open(t, &evlog.Options{Clock: clock})
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	want := fmt.Sprintf("\n%d %s %d\n", os.Getpid(), host, 1_758_337_200_123)
+	want := fmt.Sprintf("\n%d %s %d\n", os.Getpid(), host, int64(1_758_337_200_123))
 	require.Equal(t, want, string(p.image(t)["LOCK"]))
 	require.Equal(t, os.Getpid(), status(t, p).Holder.PID)
 	require.NoError(t, l.Close())
