@@ -228,13 +228,24 @@ func (l *Log) publish() error {
 		invariant.Check(p.NextOffset >= old.NextOffset, "durable offset goes back from %d to %d", old.NextOffset, p.NextOffset)
 		invariant.Check(!l.act.unsynced, "publishing unsynced records")
 	}
-	if err := l.act.durable.publish(p); err != nil {
+	if err := l.act.durable.publish(p, l.activeInPlace); err != nil {
 		return l.poison(fmt.Errorf("evlog: publish DURABLE: %w", err))
 	}
 	l.act.published = l.clock.Elapsed()
 	l.pub.set(p)
 	l.flush.nudge()
 	return nil
+}
+
+// activeInPlace tests that the name of the active segment still leads to its
+// file. Records in a file that nobody can open are not in the log.
+func (l *Log) activeInPlace() error {
+	name := format.SegmentName(l.act.base)
+	same, err := l.dir.Same(name, l.act.f)
+	if err == nil && !same {
+		err = fmt.Errorf("%s was removed or replaced while it was written", pathOf(l.dir, name))
+	}
+	return err
 }
 
 func (l *Log) countSync(d time.Duration) {

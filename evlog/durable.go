@@ -43,12 +43,18 @@ func (d *durableFile) at(dir vfs.Dir) *durableFile {
 // publish overwrites DURABLE with one write. A file that was removed or
 // replaced under the writer is written anew first, durably: an acknowledgement
 // that no reader could see would be none.
-func (d *durableFile) publish(p format.Durable) error {
+//
+// What takes DURABLE away may have taken more: stillThere says whether the
+// active segment is in its place.
+func (d *durableFile) publish(p format.Durable, stillThere func() error) error {
 	same, err := d.dir.Same(format.DurableName, d.f)
 	if err != nil {
 		return err
 	}
 	if !same {
+		if err := stillThere(); err != nil {
+			return err
+		}
 		return d.recreate(p)
 	}
 	var b [format.DurableSize]byte
@@ -83,6 +89,14 @@ func (d *durableFile) sync() error {
 		return nil
 	}
 	d.dirty = false
+	// Somebody may have made the file longer, which readers take for damage.
+	if info, err := d.f.Stat(); err != nil {
+		return err
+	} else if info.Size() != format.DurableSize {
+		if err := d.f.Truncate(format.DurableSize); err != nil {
+			return err
+		}
+	}
 	return d.f.SyncData()
 }
 
@@ -115,7 +129,7 @@ func (d *durableFile) open(p format.Durable) error {
 	} else if info.Size() != format.DurableSize {
 		return d.recreate(p)
 	}
-	if err := d.publish(p); err != nil {
+	if err := d.publish(p, func() error { return nil }); err != nil {
 		return err
 	}
 	return d.sync()

@@ -139,6 +139,10 @@ func (f *flusher) syncDurable(ctx context.Context) (wait time.Duration) {
 	}
 	if err := a.durable.sync(); err != nil {
 		_ = l.poison(wrap("sync DURABLE", err))
+		return 0
+	}
+	if err := l.activeInPlace(); err != nil {
+		_ = l.poison(wrap("look at the active segment", err))
 	}
 	return 0
 }

@@ -193,7 +193,7 @@ func (l *Log) leaveClean() error {
 	if err := l.dir.Sync(); err != nil {
 		return l.poison(fmt.Errorf("evlog: close: %w: %w", errSyncDir, err))
 	}
-	if err := a.durable.publish(l.position()); err != nil {
+	if err := a.durable.publish(l.position(), l.activeInPlace); err != nil {
 		return l.poison(fmt.Errorf("evlog: close: %w", err))
 	}
 	a.durable.dirty = true

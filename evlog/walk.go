@@ -256,8 +256,36 @@ func (w *walker) hop(ctx context.Context, base uint64) error {
 		}
 		return w.doubt(ctx, err)
 	}
+	nearer, err := w.lookBetween(ctx, base)
+	if err != nil || nearer {
+		return err
+	}
 	w.next = max(w.next, base)
 	return w.enterListed(ctx, base)
+}
+
+// lookBetween lists once more before a range of offsets is passed over, unless
+// the segment's index says that it ends where the next one begins: listing a
+// directory may miss a name that is being replaced. If there is a segment
+// nearer than base, the walk goes on there.
+func (w *walker) lookBetween(ctx context.Context, base uint64) (nearer bool, err error) {
+	if h, ok, err := w.seg.header(w.r.dir); err != nil || ok && h.End == base {
+		return false, err
+	}
+	again, err := w.r.list()
+	if err != nil {
+		return false, err
+	}
+	found, ok := again.above(w.seg.base)
+	if !ok || found >= base {
+		return false, nil
+	}
+	w.next = max(w.next, found)
+	if covering, ok := again.covering(w.next); ok {
+		found = covering
+	}
+	w.segments = again
+	return true, w.enterListed(ctx, found)
 }
 
 // missingBelow reports errSegmentMissing if the index of the segment entered

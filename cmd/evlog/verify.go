@@ -121,11 +121,12 @@ func haveSegments(_ context.Context, dir string, bases []uint64) error {
 // printVerify prints a line for each segment and one for each damage.
 func (a *app) printVerify(report *evlog.VerifyReport) error {
 	rows := [][]string{{"SEGMENT", "RECORDS", "BYTES", "LOST", "STATE"}}
+	lost := lostBytes(report)
 	for i := range report.Segments {
 		s := &report.Segments[i]
 		rows = append(rows, []string{
 			format.SegmentName(s.Base), strconv.FormatUint(s.Records, 10), strconv.FormatInt(s.Bytes, 10),
-			strconv.FormatInt(lostIn(report, s.Base), 10), string(s.State),
+			strconv.FormatInt(lost[format.SegmentName(s.Base)], 10), string(s.State),
 		})
 	}
 	if err := writeTable(a.out, rows); err != nil {
@@ -141,12 +142,14 @@ func (a *app) printVerify(report *evlog.VerifyReport) error {
 	return nil
 }
 
-// lostIn is the number of bytes of a segment that can no longer be vouched for.
-func lostIn(report *evlog.VerifyReport, base uint64) (lost int64) {
+// lostBytes is, by the name of each damaged segment, the number of bytes that
+// can no longer be vouched for.
+func lostBytes(report *evlog.VerifyReport) map[string]int64 {
+	lost := map[string]int64{}
 	for i := range report.Problems {
-		p := &report.Problems[i]
-		if p.Fatal && filepath.Base(p.Path) == format.SegmentName(base) {
-			lost = max(lost, p.LostBytes)
+		if p := &report.Problems[i]; p.Fatal {
+			name := filepath.Base(p.Path)
+			lost[name] = max(lost[name], p.LostBytes)
 		}
 	}
 	return lost

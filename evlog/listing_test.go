@@ -1,0 +1,114 @@
+package evlog_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// forgetful is a file system whose every second listing lacks a name, as a
+// directory's may that is changed while it is read.
+type forgetful struct {
+	vfs.FS
+	mu    sync.Mutex
+	calls int
+	pick  func(n int) int
+}
+
+func (f *forgetful) OpenDir(path string) (vfs.Dir, error) {
+	d, err := f.FS.OpenDir(path)
+	return &forgetfulDir{d, f}, err
+}
+
+type forgetfulDir struct {
+	vfs.Dir
+	f *forgetful
+}
+
+func (d *forgetfulDir) Names() ([]string, error) {
+	names, err := d.Dir.Names()
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	d.f.calls++
+	if d.f.calls%2 == 1 || err != nil {
+		return names, err
+	}
+	logs := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isLog(name) })
+	gone := logs[d.f.pick(len(logs))]
+	return slices.DeleteFunc(names, func(name string) bool { return name == gone }), nil
+}
+
+// FORMAT.md: "fallen behind" and "missing" are only said when two listings
+// agree.
+func TestReader_OneListingIsNoEvidence(t *testing.T) {
+	whole, want := logWith(t, &evlog.Options{SegmentBytes: 230, IndexBytes: 50}, 30)
+	evtest.Seeds(t, 3000, func(t *testing.T, seed uint64) {
+		m := vfs.NewMem()
+		im := whole.Clone()
+		if seed%2 == 0 {
+			eachIndex(im, func(name string) { delete(im, name) })
+		}
+		onFS(t, m).put(t, im)
+		rng := evtest.Rand(seed)
+		p := onFS(t, &forgetful{FS: m, pick: rng.IntN, calls: rng.IntN(2)})
+		r := p.reader(t, nil)
+		for range 4 {
+			off := rng.Uint64N(30)
+			got, err := collect(r.Records(p.ctx, off))
+			require.NoError(t, err, "seed %d, from %d", seed, off)
+			sameRecs(t, want[off:], got, "seed %d, from %d", seed, off)
+			one, err := r.Get(p.ctx, off)
+			require.NoError(t, err, "seed %d, get %d", seed, off)
+			require.Equal(t, off, one.Offset, "seed %d", seed)
+		}
+	})
+}
+
+// A segment that was prepared ahead has its exact size once it is closed,
+// however the roll meets the one who prepares it.
+func TestPreallocation_ClosedSegmentsAreExact(t *testing.T) {
+	eachPlace(t, func(t *testing.T, p place) {
+		l := p.open(t, nil)
+		big := evlog.Record{Time: time.UnixMilli(1), Value: make([]byte, 1<<20)}
+		var want []evtest.Rec
+		for range 10 {
+			want = append(want, appendEach(t, p.ctx, l, big, rec("k", "starts preparing"))...)
+			require.NoError(t, l.Roll(p.ctx))
+			want = append(want, appendEach(t, p.ctx, l, rec("k", "again"))...)
+			require.NoError(t, l.Roll(p.ctx))
+		}
+		segs := p.image(t).Segments()
+		for _, s := range segs[:len(segs)-1] {
+			require.Equal(t, s.End, s.Size, "segment %d ends in something", s.Base)
+		}
+		require.NoError(t, l.Close())
+		active, _ := p.image(t).Active()
+		require.Equal(t, active.End, active.Size)
+		sameRecs(t, want, p.image(t).Writer().Recs)
+	})
+}
+
+// The same where a write meets a full disk: nothing is prepared behind the cut.
+func TestPreallocation_FullDisk(t *testing.T) {
+	p, m := inMem(t)
+	l := p.open(t, nil)
+	want := appendEach(t, p.ctx, l, evlog.Record{Time: time.UnixMilli(1), Value: make([]byte, 2<<20)}, rec("k", "starts preparing"))
+	for range 20 {
+		m.SetCapacity(m.Used() + 100)
+		_, err := l.Append(p.ctx, evlog.Record{Value: make([]byte, 2<<20)})
+		require.Error(t, err)
+		m.SetCapacity(-1)
+		want = append(want, appendEach(t, p.ctx, l, rec("k", "goes on"), rec("k", "and on"))...)
+	}
+	sameRecs(t, want, p.all(t))
+	require.NoError(t, l.Close())
+	sameRecs(t, want, p.image(t).Writer().Recs)
+	p.verified(t)
+}
