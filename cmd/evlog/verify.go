@@ -242,9 +242,10 @@ func newVerifyDoc(dir string, r *evlog.VerifyReport, times timePrinter) *verifyD
 		Path: dir, OK: r.OK(), First: r.First, Next: r.Next, Records: r.Records, Bytes: r.Bytes,
 		Segments: make([]verifySegment, len(r.Segments)), Problems: make([]problemDoc, len(r.Problems)),
 	}
+	lost := lostBytes(r)
 	for i := range r.Segments {
 		s := &r.Segments[i]
-		doc.Segments[i] = verifySegment{newSegmentDoc(s, times), lostIn(r, s.Base)}
+		doc.Segments[i] = verifySegment{newSegmentDoc(s, times), lost[format.SegmentName(s.Base)]}
 	}
 	for i := range r.Problems {
 		p := &r.Problems[i]
