@@ -1,0 +1,66 @@
+// Package bench measures evlog beside the limit written by hand and beside
+// SQLite. It has no code but in its test files, and nothing of it runs in
+// go test ./... without -bench, a few checks of the limits aside.
+//
+//	go test -run '^$' -bench . ./internal/bench                       # all, some minutes
+//	go test -run '^$' -bench Append/value=100B/callers=64 ./internal/bench
+//	go test -run '^$' -bench Scan -benchtime 20x -count 10 ./internal/bench > new.txt
+//	go tool -modfile=tools/go.mod benchstat old.txt new.txt
+//
+// Logs are made in the temporary directory. TMPDIR says on which file system,
+// and that decides what a sync costs: with a journal, one of a growing file is
+// several times as expensive as one of a zeroed file, without one they are the
+// same. A file system in memory measures nothing.
+//
+// # What is compared
+//
+// The sides of a benchmark take turns: each iteration (b.N) is one round in
+// which every side does the same work, in changing order, after a garbage
+// collection that is not timed. A quiet or a busy moment of the machine so meets
+// all of them. The figures are medians over the rounds. Below ten rounds they are
+// worth little: -benchtime 20x makes as many as wanted.
+//
+// The limit is the least that the record format and the kernel allow: encode,
+// one pwrite, one fdatasync, and for many callers all of them in one write,
+// without waking anybody; for reading, large preads and the checksum of every
+// record. It has no DURABLE, no index, no recovery, and no API, and writes the
+// same bytes.
+//
+// SQLite is modernc.org/sqlite with a table of the same columns, offset as its
+// primary key, journal_mode=WAL and synchronous=FULL, one connection.
+//
+// # Metrics
+//
+// One op is one record (opened log, look-up), never a round: ns/op, B/op,
+// allocs/op and MB/s are evlog's own, per record, without the other sides.
+//
+//	ratio            speed of evlog in parts of the limit's: 1 is as fast
+//	ratio-NAME       the same, of another side: growing (the limit in a file that
+//	                 grows), one-caller (evlog with one caller), sqlite
+//	NAME-ns/op       what that side takes
+//	ratio-p50        the same of the times of single operations, where they are
+//	                 taken: less moved by a busy machine
+//	records/s        of evlog
+//	fsyncs/op        of evlog, syncs of records
+//	p50-us, p99-us   single operations of evlog; NAME-p50-us of others
+//	cpu-us/s         processor time for each second of idling
+//	B/record         of all files of a closed log; index-% is the share of .idx
+//
+// # Benchmarks
+//
+//	Append       durable; callers=N append one record each and wait. file=zeroed is
+//	             the default, prepared ahead; file=growing is NoPreallocate
+//	AppendBatch  durable, one caller, batches
+//	Enqueue      SyncFlush, not durable. segment=1GiB never rolls, so it is a
+//	             page-cache number; segment=64MiB has one roll with its syncs a turn
+//	Scan         every record, checked, from the page cache
+//	Get          by offset, random, warm; reader=own is the writer's, reader=other
+//	             one by OpenReader, which has no index of the active segment
+//	Open         for writing, after a clean close and after a crash that left a torn
+//	             record behind an active segment of 8 MiB. What follows in the
+//	             background is not in it
+//	Follow       from acknowledged to seen, one record every 2 ms, ns/op being p50;
+//	             process=other runs this binary once more
+//	Idle         processor time of a follower with nothing to do
+//	Disk         bytes on disk
+package bench

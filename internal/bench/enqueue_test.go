@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/format"
+)
+
+func BenchmarkEnqueue(b *testing.B) {
+	for _, segment := range []int64{1 << 30, 64 << 20} {
+		for _, batch := range []int{1, 100, 1000} {
+			if segment < 1<<30 && batch > 1 {
+				continue
+			}
+			b.Run(fmt.Sprintf("value=100B/batch=%d/segment=%s", batch, sizeName(segment)), func(b *testing.B) {
+				e := &enqueuer{b: b, records: makeRecords(1000, 100), batch: batch, segment: segment}
+				// One segment a turn, and so one roll, or as much as the page cache
+				// takes without writing back.
+				e.ops = 200_000
+				if segment < 1<<30 {
+					e.ops = int(segment/recordSize(100)) / batch * batch
+				}
+				takeTurns(b, recordSize(100), e.evlog(), e.limit())
+			})
+		}
+	}
+}
+
+// enqueuer is what the sides of BenchmarkEnqueue are made from.
+type enqueuer struct {
+	b       *testing.B
+	records []evlog.Record
+	batch   int
+	segment int64
+	ops     int
+}
+
+// evlog starts with an empty log in each turn.
+func (e *enqueuer) evlog() *side {
+	var l *evlog.Log
+	var dir string
+	s := &side{name: "evlog", ops: e.ops}
+	s.before = func() {
+		var err error
+		dir, err = os.MkdirTemp(e.b.TempDir(), "log")
+		require.NoError(e.b, err)
+		l, err = evlog.Open(background, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: e.segment})
+		require.NoError(e.b, err)
+		fillLog(e.b, l, e.records, 10_000) // warm
+	}
+	s.after = func() {
+		require.NoError(e.b, l.Close())
+		require.NoError(e.b, os.RemoveAll(dir))
+	}
+	s.run = func(ops int) {
+		if e.batch == 1 {
+			e.oneByOne(l, ops)
+			return
+		}
+		for i := 0; i < ops; i += e.batch {
+			at := i % len(e.records)
+			if _, err := l.Enqueue(background, e.records[at:at+e.batch]...); err != nil {
+				e.b.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+func (e *enqueuer) oneByOne(l *evlog.Log, ops int) {
+	for i := range ops {
+		if _, err := l.Enqueue(background, e.records[i%len(e.records)]); err != nil {
+			e.b.Fatal(err)
+		}
+	}
+}
+
+// limitBuffer is how much the limit gathers for a write.
+const limitBuffer = 256 << 10
+
+// limit takes the time once for each call, as evlog has to.
+func (e *enqueuer) limit() *side {
+	l := newLimitLog(e.b, 0)
+	s := &side{name: "limit", ops: e.ops}
+	s.before = l.newFile
+	s.after = func() {
+		require.NoError(e.b, os.RemoveAll(l.dir))
+		require.NoError(e.b, os.Mkdir(l.dir, 0o700))
+	}
+	s.run = func(ops int) {
+		size := int64(0)
+		for i := 0; i < ops; i += e.batch {
+			at := i % len(e.records)
+			l.add(e.records[at : at+e.batch]...)
+			if len(l.buf) < limitBuffer {
+				continue
+			}
+			size += int64(len(l.buf))
+			l.write()
+		}
+		if size > e.segment-limitBuffer {
+			l.roll()
+		}
+	}
+	return s
+}
+
+func BenchmarkEncode(b *testing.B) {
+	records := makeRecords(1000, 100)
+	const ops = 200_000
+	product := &side{name: "evlog", ops: ops}
+	product.run = func(ops int) {
+		var buf []byte
+		for i := range ops {
+			r := &records[i%len(records)]
+			buf = format.Append(buf[:0], uint64(i), 1, r.Schema, r.Key, r.Value)
+		}
+	}
+	limit := &side{name: "limit", ops: ops}
+	limit.run = func(ops int) {
+		var buf []byte
+		for i := range ops {
+			buf = encode(buf[:0], uint64(i), 1, &records[i%len(records)])
+		}
+	}
+	takeTurns(b, recordSize(100), product, limit)
+}
