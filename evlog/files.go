@@ -11,7 +11,7 @@ import (
 
 // maxCachedFiles bounds the segments that a reader keeps open while nobody reads
 // them.
-const maxCachedFiles = 8
+const maxCachedFiles = 32
 
 // segFile is a segment open for reading, shared by all who read it and closed
 // by the last one (refs) when it is no longer cached.

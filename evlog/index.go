@@ -78,8 +78,9 @@ type index struct {
 	blocks map[int][]format.IndexEntry // decoded, at most maxIndexBlocks
 }
 
-// maxIndexBlocks bounds what one open index keeps in memory: 512 KiB.
-const maxIndexBlocks = 128
+// maxIndexBlocks bounds what one open index keeps in memory: 128 KiB, the whole
+// index of a segment of 20 MiB.
+const maxIndexBlocks = 32
 
 // openIndex opens the index of a segment and compares it with the segment's
 // file. An error for which noIndex holds means: scan.

@@ -93,16 +93,12 @@ func (l *Log) open(ctx context.Context) error {
 		return err
 	}
 	l.lock = lock
-	cut, err := l.recover(ctx)
+	names, cut, err := l.recover(ctx)
 	if err != nil {
 		return err
 	}
 	if cut.bytes > 0 {
 		l.logger.Warn("cut what was not finished off the active segment", "bytes", cut.bytes, "kept as", cut.keptAs)
-	}
-	names, err := l.dir.Names()
-	if err != nil {
-		return wrap("list "+l.dir.Path(), err)
 	}
 	if l.opts.Verify == VerifyAll {
 		if err := verifyClosed(ctx, l.dir, segmentsOf(names), l.meta.Gaps); err != nil {
@@ -186,25 +182,27 @@ func (l *Log) abandon() error {
 }
 
 // recover brings the directory into a state that can be appended to, and
-// fills in act. The rules are docs/FORMAT.md's, "Opening for writing".
-func (l *Log) recover(ctx context.Context) (cut cutOff, err error) {
+// fills in act. It returns the names in the directory. The rules are
+// docs/FORMAT.md's, "Opening for writing".
+func (l *Log) recover(ctx context.Context) (names []string, cut cutOff, err error) {
 	// Names in the page cache are no evidence (I5).
 	if err := l.dir.Sync(); err != nil {
-		return cut, wrap("sync "+l.dir.Path(), err)
+		return nil, cut, wrap("sync "+l.dir.Path(), err)
 	}
 	if err := l.dir.SyncParent(); err != nil {
-		return cut, wrap("sync the directory above "+l.dir.Path(), err)
+		return nil, cut, wrap("sync the directory above "+l.dir.Path(), err)
 	}
-	names, err := l.dir.Names()
+	names, err = l.dir.Names()
 	if err != nil {
-		return cut, wrap("list "+l.dir.Path(), err)
+		return nil, cut, wrap("list "+l.dir.Path(), err)
 	}
 	s, err := l.survey(ctx, names)
 	if err != nil {
-		return cut, err
+		return nil, cut, err
 	}
 	if s.unfinished {
-		return cut, errors.Join(l.create(), removeTemps(l.dir, names))
+		err := errors.Join(l.create(), removeTemps(l.dir, names))
+		return []string{format.SegmentName(0)}, cut, err
 	}
 	if s.durableErr != nil {
 		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
@@ -212,14 +210,14 @@ func (l *Log) recover(ctx context.Context) (cut cutOff, err error) {
 	changed := l.meta.Config.apply(l.opts)
 	// Refusing to open changes nothing, so everything else comes after.
 	if cut, err = l.recoverActive(ctx, s); err != nil {
-		return cut, err
+		return nil, cut, err
 	}
 	if changed {
 		if err := l.configure(); err != nil {
-			return cut, err
+			return nil, cut, err
 		}
 	}
-	return cut, removeTemps(l.dir, names)
+	return names, cut, removeTemps(l.dir, names)
 }
 
 // survey is what opening found before it changes anything.
