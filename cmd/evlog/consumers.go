@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
+)
+
+func newConsumersCommand(a *app) *cobra.Command {
+	var table tableFlags
+	cmd := &cobra.Command{
+		Use:   "consumers DIR",
+		Short: "List the named consumers, and move their cursors",
+		Long: `List the consumers that have committed offsets. Committed is the first offset
+that a consumer has not finished. Lag is how many offsets lie between it and the
+log's end, holes included. A note says where a cursor does not fit the log:
+
+  behind     retention has removed what comes next
+  ahead      the cursor is above everything in the log: it was moved there by
+             hand, or the log is an older copy
+  other log  the cursor was made for a log with another id
+
+A consumer with such a note ends with an error. "evlog consumers reset" lets it
+go on.
+
+With --json: an array of objects with name, committed, log_start, log_end, lag
+(null where it means nothing), updated, state (ok, behind, ahead, other log,
+unknown) and note.`,
+		Example: `  evlog consumers events
+  evlog consumers events --json | jq '.[] | select(.lag > 1000).name'
+  evlog consumers reset events uplink --to-time yesterday --execute`,
+		ValidArgsFunction: dirOnly,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.consumers(cmd, args, &table)
+		},
+	}
+	table.register(cmd)
+	cmd.AddCommand(newConsumersSetCommand(a), newConsumersResetCommand(a), newConsumersRemoveCommand(a))
+	return cmd
+}
+
+func (a *app) consumers(cmd *cobra.Command, args []string, table *tableFlags) (err error) {
+	dir, _, err := a.dirAnd(cmd, args)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	r, err := a.openReader(ctx, dir, false)
+	if err != nil {
+		return err
+	}
+	defer closing(r, &err)
+	store, err := a.openConsumers(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer closing(store, &err)
+	// The positions first: the log's end, looked at later, is not below them.
+	positions, err := store.List(ctx)
+	if err != nil {
+		return consumersError(dir, err)
+	}
+	rows, err := consumerRows(ctx, r, positions)
+	if err != nil {
+		return err
+	}
+	if table.json {
+		return writeDocument(a.out, consumerDocs(rows, table.times))
+	}
+	if len(rows) == 0 {
+		a.notice("%s: no consumers", dir)
+		return nil
+	}
+	return writeTable(a.out, consumerCells(rows, table.times))
+}
+
+// openConsumers opens the store of a log's directory.
+func (a *app) openConsumers(ctx context.Context, dir string) (*cursor.File, error) {
+	return cursor.OpenFile(ctx, dir, &cursor.FileOptions{Logger: a.logger()})
+}
+
+// consumersError adds the log's name where the error does not carry it, and what
+// to do about a consumers.json that cannot be used.
+func consumersError(dir string, err error) error {
+	for _, named := range []error{
+		cursor.ErrAhead, cursor.ErrBehind, cursor.ErrWrongLog, cursor.ErrMoved, cursor.ErrUnknownConsumer,
+	} {
+		if errors.Is(err, named) {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	switch {
+	case errors.Is(err, evlog.ErrCorrupt):
+		return &hinted{err, "mend the file by hand, or move it away: all consumers then start anew"}
+	case errors.Is(err, cursor.ErrNoLogID):
+		return &hinted{err, "log.json is missing or damaged, evlog repair gives the log a new id"}
+	}
+	return err
+}
+
+// consumerRow is a consumer's cursor against the log.
+type consumerRow struct {
+	cursor.Position
+	first, next uint64 // of the log
+	state       string
+	note        string
+}
+
+// States of a cursor, in JSON.
+const (
+	stateOK       = "ok"
+	stateBehind   = "behind"
+	stateAhead    = "ahead"
+	stateOtherLog = "other log"
+	stateUnknown  = "unknown"
+)
+
+// consumerRows judges cursors, of whichever store, by the rules that consumers
+// go by.
+func consumerRows(ctx context.Context, r cursor.Log, positions []cursor.Position) ([]consumerRow, error) {
+	first, next, err := r.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]consumerRow, len(positions))
+	for i, p := range positions {
+		row := consumerRow{Position: p, first: first, next: next, state: stateOK}
+		_, err := cursor.Resolve(ctx, r, p.Name, p.Next, p.LogID, cursor.Fail)
+		var wrong *cursor.LogError
+		var outside *cursor.RangeError
+		switch {
+		case err == nil:
+		case errors.As(err, &wrong):
+			row.state, row.note = stateOtherLog, fmt.Sprintf("other log: made for %s", wrong.CursorsLogID)
+		case errors.Is(err, cursor.ErrBehind) && errors.As(err, &outside):
+			row.state, row.note = stateBehind, fmt.Sprintf("behind: offsets %d to %d are gone", p.Next, outside.First-1)
+		case errors.Is(err, cursor.ErrAhead):
+			row.state, row.note = stateAhead, "ahead: the log has never been there"
+		case errors.Is(err, cursor.ErrNoLogID):
+			row.state, row.note = stateUnknown, "the log's id is not known"
+		default:
+			return nil, err
+		}
+		rows[i] = row
+	}
+	return rows, nil
+}
+
+// lag is nil where it would mean nothing.
+func (r *consumerRow) lag() *uint64 {
+	if r.state != stateOK && r.state != stateBehind {
+		return nil
+	}
+	lag := cursor.Lag(r.first, r.next, r.Next)
+	return &lag
+}
+
+func consumerCells(rows []consumerRow, times timePrinter) [][]string {
+	cells := [][]string{{"NAME", "COMMITTED", "LOG-START", "LOG-END", "LAG", "UPDATED", "NOTE"}}
+	for i := range rows {
+		r := &rows[i]
+		lag := "-"
+		if n := r.lag(); n != nil {
+			lag = strconv.FormatUint(*n, 10)
+		}
+		cells = append(cells, []string{
+			printable(r.Name), strconv.FormatUint(r.Next, 10), strconv.FormatUint(r.first, 10),
+			strconv.FormatUint(r.next, 10), lag, times.cell(r.Updated), orDash(r.note),
+		})
+	}
+	return cells
+}
+
+// printable is a name that moves no cursor and starts no line.
+func printable(name string) string { return string(appendPrintable(nil, []byte(name))) }
+
+// consumerDoc is a consumer in the JSON document.
+type consumerDoc struct {
+	Name      string  `json:"name"`
+	Committed uint64  `json:"committed"`
+	LogStart  uint64  `json:"log_start"`
+	LogEnd    uint64  `json:"log_end"`
+	Lag       *uint64 `json:"lag"`
+	Updated   *string `json:"updated"`
+	State     string  `json:"state"`
+	Note      string  `json:"note"`
+}
+
+func consumerDocs(rows []consumerRow, times timePrinter) []consumerDoc {
+	docs := make([]consumerDoc, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		docs[i] = consumerDoc{
+			Name: r.Name, Committed: r.Next, LogStart: r.first, LogEnd: r.next, Lag: r.lag(),
+			Updated: times.json(r.Updated), State: r.state, Note: r.note,
+		}
+	}
+	return docs
+}
