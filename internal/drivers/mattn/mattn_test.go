@@ -1,0 +1,15 @@
+package mattn
+
+import (
+	"testing"
+
+	_ "github.com/mattn/go-sqlite3" // registers "sqlite3"
+
+	"github.com/evlog-go/evlog/internal/sqlsuite"
+)
+
+var driver = sqlsuite.Driver{Name: "sqlite3"}
+
+func TestMain(m *testing.M) { sqlsuite.Main(m, driver) }
+
+func TestSuite(t *testing.T) { sqlsuite.Run(t, driver) }

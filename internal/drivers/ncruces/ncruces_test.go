@@ -1,0 +1,15 @@
+package ncruces
+
+import (
+	"testing"
+
+	_ "github.com/ncruces/go-sqlite3/driver" // registers "sqlite3"
+
+	"github.com/evlog-go/evlog/internal/sqlsuite"
+)
+
+var driver = sqlsuite.Driver{Name: "sqlite3"}
+
+func TestMain(m *testing.M) { sqlsuite.Main(m, driver) }
+
+func TestSuite(t *testing.T) { sqlsuite.Run(t, driver) }

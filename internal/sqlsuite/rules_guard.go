@@ -1,0 +1,232 @@
+package sqlsuite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
+	"github.com/evlog-go/evlog/sqlbridge"
+)
+
+// Rules about what handlers can do to their transaction.
+var guardRules = []rule{
+	{name: "cancelled_statement", off: sqlrule.Guard, check: ruleCancelledStatement},
+	{name: "or_rollback", off: sqlrule.Guard, check: ruleOrRollback},
+	{name: "or_rollback_unseen", off: sqlrule.Guard, check: ruleOrRollbackUnseen},
+	{name: "handler_rolls_back", off: sqlrule.Guard, check: ruleHandlerRollsBack},
+	{name: "handler_rolls_back_raw", off: sqlrule.Guard, check: ruleHandlerRollsBackRaw},
+	{name: "handler_begins_again", off: sqlrule.Guard, check: ruleHandlerBeginsAgain},
+	{name: "handler_commits", off: sqlrule.Claim, check: ruleHandlerCommits},
+	{name: "handler_commits_raw", off: sqlrule.Claim, check: ruleHandlerCommitsRaw},
+	{name: "handler_commits_and_begins", off: sqlrule.Claim, check: ruleHandlerCommitsAndBegins},
+	{name: "panic", off: sqlrule.CleanUp, check: rulePanic},
+	{name: "goexit", off: sqlrule.CleanUp, check: ruleGoexit},
+	{name: "handler_error", off: sqlrule.CleanUp, check: ruleHandlerError},
+}
+
+// endless is a write that somebody has to interrupt.
+const endless = `INSERT INTO noise (x) WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c)
+	SELECT i FROM c WHERE i < 0`
+
+// dies runs a batch of ten, in which the transaction ends under record 3, and
+// the handler makes nothing of it. Nothing must be left of it all.
+func (e *env) dies(end func(ctx context.Context, tx *sqlbridge.Tx)) error {
+	l := logOf("A", 0, 10)
+	var after error
+	calls := 0
+	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		calls++
+		if err := apply(ctx, tx, rec); err != nil {
+			return err
+		}
+		if rec.Offset == 3 && calls == 4 {
+			end(ctx, tx)
+			_, after = tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (3)`)
+		}
+		return nil
+	}, nil)
+	// The records before it are applied on their own, and it is reported.
+	if err := first(e.exactly(l.all(0)[:3], 3), is(err, sqlbridge.ErrTxEnded), is(after, sqlbridge.ErrTxEnded)); err != nil {
+		return err
+	}
+	var n int
+	if err := e.db.QueryRow(`SELECT count(*) FROM noise`).Scan(&n); err != nil || n != 0 {
+		return fmt.Errorf("%d rows from a transaction that had ended: %w", n, err)
+	}
+	return first(e.process(l, l.all(3), apply, nil), e.exactly(l.all(0), 10))
+}
+
+func ruleCancelledStatement(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) {
+		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		defer cancel()
+		_, _ = tx.ExecContext(short, endless)
+	})
+}
+
+func ruleOrRollback(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) { rollBackBySQLite(ctx, tx) })
+}
+
+// The error comes to a Row, where nobody but the handler sees it.
+func ruleOrRollbackUnseen(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) {
+		var id int
+		_ = tx.QueryRowContext(ctx, `INSERT OR ROLLBACK INTO noise (id, x) VALUES (1, 1), (1, 2) RETURNING id`).Scan(&id)
+	})
+}
+
+func ruleHandlerRollsBack(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) { _, _ = tx.ExecContext(ctx, `ROLLBACK`) })
+}
+
+func ruleHandlerRollsBackRaw(e *env) error {
+	return e.dies(func(_ context.Context, tx *sqlbridge.Tx) { _ = tx.Raw().Rollback() })
+}
+
+// A new transaction looks like the old one, but holds no savepoint.
+func ruleHandlerBeginsAgain(e *env) error {
+	l := logOf("A", 0, 10)
+	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		if rec.Offset == 3 {
+			raw := tx.Raw()
+			_, err1 := raw.ExecContext(ctx, `ROLLBACK`)
+			_, err2 := raw.ExecContext(ctx, `BEGIN`)
+			return errors.Join(err1, err2)
+		}
+		return apply(ctx, tx, rec)
+	}, nil)
+	return first(
+		e.exactly(nil, 0),
+		is(err, sqlbridge.ErrTxEnded),
+		e.process(l, l.all(0), apply, nil),
+		e.exactly(l.all(0), 10),
+	)
+}
+
+// commits runs a batch in which the handler commits in record 3. What is applied
+// cannot be told from the cursor any more; so nobody may go on as if it could.
+func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) error {
+	l := logOf("A", 0, 10)
+	calls := 0
+	h := func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		calls++
+		if err := apply(ctx, tx, rec); err != nil || rec.Offset != 3 {
+			return err
+		}
+		return commit(ctx, tx)
+	}
+	err := e.process(l, l.all(0), h, nil)
+	var half *sqlbridge.CommittedError
+	if !errors.As(err, &half) || half.From != 0 || half.To != 10 {
+		return fmt.Errorf("the error is %v, and the cursor stands at %d", err, e.cursor())
+	}
+	before := calls
+	for _, err := range []error{
+		e.process(l, l.all(0), h, nil),
+		e.runToEnd(l, h, sqlbridge.RunOptions{Attempts: 3, Poison: sqlbridge.Skip}),
+		e.advance("A", 0, 10),
+		e.b.Skip(e.ctx, consumer, 0, "test"),
+	} {
+		if err := is(err, sqlbridge.ErrCommitted); err != nil {
+			return err
+		}
+	}
+	if calls != before {
+		return errors.New("the handler was called again")
+	}
+	// Whoever knows what the handler did says where to go on.
+	return first(
+		e.b.Reset(e.ctx, consumer, "A", 4, "its handler committed"),
+		e.runToEnd(l, apply, sqlbridge.RunOptions{}),
+		e.exactly(l.all(0), 10),
+	)
+}
+
+func ruleHandlerCommits(e *env) error {
+	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+		_, err := tx.ExecContext(ctx, `COMMIT`)
+		return err
+	})
+}
+
+func ruleHandlerCommitsRaw(e *env) error {
+	return e.commits(func(_ context.Context, tx *sqlbridge.Tx) error { return tx.Raw().Commit() })
+}
+
+func ruleHandlerCommitsAndBegins(e *env) error {
+	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+		raw := tx.Raw()
+		_, err1 := raw.ExecContext(ctx, `COMMIT`)
+		_, err2 := raw.ExecContext(ctx, `BEGIN`)
+		return errors.Join(err1, err2)
+	})
+}
+
+// failing runs a batch whose handler leaves in record 3 in its own way.
+func (e *env) failing(leave func() error, check func(err error, left bool) error) error {
+	l := logOf("A", 0, 10)
+	err, left := e.leaves(func() error {
+		return e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			if err := apply(ctx, tx, rec); err != nil || rec.Offset != 3 {
+				return err
+			}
+			return leave()
+		}, nil)
+	})
+	if err := first(check(err, left), e.cleanPool()); err != nil {
+		return err
+	}
+	n := e.cursor()
+	return first(
+		e.exactly(l.all(0)[:n], n),
+		e.process(l, l.all(n), apply, nil),
+		e.exactly(l.all(0), 10),
+	)
+}
+
+// leaves calls f on a goroutine of its own and reports whether it did not
+// return.
+func (e *env) leaves(f func() error) (err error, left bool) {
+	left = true
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v", p)
+			}
+		}()
+		err = f()
+		left = false
+	}()
+	<-done
+	return err, left
+}
+
+func rulePanic(e *env) error {
+	return e.failing(func() error { panic("handler") }, func(err error, left bool) error {
+		if !left || err == nil || err.Error() != "panic: handler" {
+			return fmt.Errorf("the panic did not come through: %w", err)
+		}
+		return nil
+	})
+}
+
+func ruleGoexit(e *env) error {
+	return e.failing(func() error { runtime.Goexit(); return nil }, func(err error, left bool) error {
+		if !left || err != nil {
+			return fmt.Errorf("the goroutine did not end: %w", err)
+		}
+		return nil
+	})
+}
+
+func ruleHandlerError(e *env) error {
+	failed := errors.New("handler failed")
+	return e.failing(func() error { return failed }, func(err error, _ bool) error { return is(err, failed) })
+}

@@ -1,0 +1,184 @@
+package sqlbridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
+)
+
+// applier applies records for one call of Process or Run. It belongs to one
+// goroutine.
+type applier struct {
+	b      *Bridge
+	o      RunOptions
+	log    cursor.Log
+	logID  string
+	name   string
+	handle Handler
+	next   uint64        // the cursor as this consumer left it
+	limit  time.Duration // of a transaction; 0 or less is none
+
+	// failed is the record that failed last, until the cursor has passed it.
+	failed failure
+}
+
+// failure is a record that could not be applied.
+type failure struct {
+	offset uint64
+	times  int // 0: there is none
+	err    error
+}
+
+func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *RunOptions) (*applier, error) {
+	if err := cursor.CheckName(name); err != nil {
+		return nil, err
+	}
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	id := log.ID()
+	if id == "" {
+		return nil, fmt.Errorf("sqlbridge: consumer %q: %w", name, cursor.ErrNoLogID)
+	}
+	return &applier{b: b, o: o, log: log, logID: id, name: name, handle: handle}, nil
+}
+
+// apply applies records, the first of which is the next one after the cursor, in
+// one transaction, or in more where a record fails or the time is up. When ctx
+// ends, what has been handled is committed.
+func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
+	for len(recs) > 0 {
+		limit := len(recs)
+		switch at := a.failedAt(recs); {
+		case at > 0:
+			// What stands before it is committed first, and without it: the whole
+			// transaction had to be given up.
+			limit = at
+		case at == 0 && a.exhausted(a.failed.times):
+			if err := a.giveUp(ctx); err != nil {
+				return err
+			}
+			recs = recs[1:]
+			continue
+		case at == 0:
+			if err := a.pause(ctx); err != nil {
+				return err
+			}
+		}
+		n, err := a.try(ctx, recs[:limit])
+		if err != nil {
+			return err
+		}
+		recs = recs[n:]
+	}
+	return nil
+}
+
+// try applies records in one transaction, as often as locks make it necessary,
+// and returns how many were committed. If a record failed, it is in a.failed.
+func (a *applier) try(ctx context.Context, recs []evlog.Record) (n int, err error) {
+	before := a.failed
+	err = a.b.retry(ctx, func(p *patience) error {
+		a.failed = before // what failed in a transaction that is done again did not happen
+		n, err = a.transaction(ctx, p, recs)
+		return err
+	})
+	return n, err
+}
+
+// failedAt is the place of the failed record in recs, or -1.
+func (a *applier) failedAt(recs []evlog.Record) int {
+	if a.failed.times == 0 {
+		return -1
+	}
+	return slices.IndexFunc(recs, func(r evlog.Record) bool { return r.Offset == a.failed.offset })
+}
+
+// fail counts another failed attempt.
+func (a *applier) fail(offset uint64, err error) {
+	if a.failed.offset != offset {
+		a.failed = failure{offset: offset}
+	}
+	a.failed.times++
+	a.failed.err = err
+}
+
+// exhausted reports whether so many attempts are enough.
+func (a *applier) exhausted(times int) bool {
+	if a.b.off.Off(sqlrule.Attempts) {
+		return times > a.o.Attempts
+	}
+	return times >= a.o.Attempts
+}
+
+// pause waits before another attempt.
+func (a *applier) pause(ctx context.Context) error {
+	d := a.o.RetryDelay
+	for i := 1; i < a.failed.times && d < maxRetryDelay; i++ {
+		d *= 2
+	}
+	return a.b.sleep(ctx, min(d, maxRetryDelay))
+}
+
+// giveUp passes over the failed record, which is the next one, or ends the
+// consumer.
+func (a *applier) giveUp(ctx context.Context) error {
+	f := a.failed
+	if a.o.Poison != Skip {
+		// Over the hole before it, so that the cursor is where the error says.
+		if err := a.advanceTo(ctx, f.offset, nil); err != nil {
+			return err
+		}
+		return a.handlerError(f)
+	}
+	s := a.skipOf(f)
+	if err := a.advanceTo(ctx, f.offset+1, &s); err != nil {
+		return err
+	}
+	a.logSkip(s)
+	return nil
+}
+
+// advanceTo moves the cursor without applying anything, and notes what it
+// skips.
+func (a *applier) advanceTo(ctx context.Context, to uint64, s *Skipped) error {
+	if to == a.next {
+		return nil
+	}
+	m, err := a.b.move(a.name, a.logID, a.next, to)
+	if err != nil {
+		return err
+	}
+	err = a.b.inTx(ctx, func(u *unit) error {
+		err := a.b.advance(u.ctx, u.tx, m)
+		if err == nil && s != nil {
+			err = a.b.insertSkip(u, *s)
+		}
+		return err
+	})
+	if err == nil {
+		a.committed(to)
+	}
+	return wrap("advance", a.name, err)
+}
+
+// committed notes that the cursor stands at next.
+func (a *applier) committed(next uint64) {
+	a.next = next
+	if next > a.failed.offset {
+		a.failed = failure{}
+	}
+}
+
+func (a *applier) handlerError(f failure) error {
+	if f.times > 1 {
+		f.err = fmt.Errorf("%d attempts: %w", f.times, f.err)
+	}
+	return &cursor.HandlerError{Name: a.name, Offset: f.offset, Err: f.err}
+}

@@ -1,0 +1,138 @@
+package sqlbridge
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
+)
+
+// DBTX is what *sql.DB, *sql.Conn, *sql.Tx, Tx, and their wrappers have in
+// common.
+type DBTX interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// DefaultBusyFor is the default of Options.BusyFor.
+const DefaultBusyFor = time.Minute
+
+// Options are the choices of Open. Nil and the zero value mean defaults.
+type Options struct {
+	// BusyFor is how long a transaction is tried again, with growing pauses,
+	// while other connections hold the lock, before the busy error is returned.
+	// The busy timeout of the connection comes on top of each try. Default
+	// 1 minute; negative: as long as the context allows.
+	BusyFor time.Duration
+	// Logger gets what Check finds, resets, and skipped records. Nil is silent.
+	Logger *slog.Logger
+	// Clock replaces the system's clock. Nil is the system's.
+	Clock evlog.Clock
+}
+
+// Bridge keeps cursors in an SQLite database, next to the effects of what they
+// have passed. One is enough for a database: it has prepared statements, which
+// are closed with the database. It holds no connection. Methods are safe for
+// concurrent use.
+type Bridge struct {
+	db      *sql.DB
+	wal     bool // as it was when the bridge was opened
+	claim   *sql.Stmt
+	settle  *sql.Stmt
+	busyFor time.Duration
+	logger  *slog.Logger
+	clock   evlog.Clock
+	off     *sqlrule.Switches // nil, but in tests of the rules
+}
+
+// Open creates the tables evlog_cursor, evlog_skipped and evlog_schema in the
+// main database of db, if they are not there, and logs what Check finds.
+// Tables by a later version are evlog.ErrVersion; a database with
+// journal_mode=OFF, which cannot roll back, is ErrUnsafe.
+//
+// db belongs to the caller. Its settings go into the data source name: a PRAGMA
+// by db.Exec reaches one of its connections.
+func Open(ctx context.Context, db *sql.DB, opts *Options) (*Bridge, error) {
+	b := newBridge(ctx, db, opts)
+	report, err := b.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := report.usable(); err != nil {
+		return nil, err
+	}
+	for _, p := range report.Problems {
+		level := slog.LevelInfo
+		if p.Unsafe {
+			level = slog.LevelWarn
+		}
+		b.logger.Log(ctx, level, "sqlbridge: "+p.Text, "setting", p.Setting, "unsafe", p.Unsafe)
+	}
+	if err := b.migrate(ctx); err != nil {
+		return nil, err
+	}
+	b.wal = report.JournalMode == "wal"
+	if err := b.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// prepare prepares the two statements that each transaction has.
+func (b *Bridge) prepare(ctx context.Context) error {
+	return b.read(ctx, func() (err error) {
+		if b.claim, err = b.db.PrepareContext(ctx, claimCursor); err != nil {
+			return fmt.Errorf("sqlbridge: prepare: %w", err)
+		}
+		if b.settle, err = b.db.PrepareContext(ctx, settleCursor); err != nil {
+			return errors.Join(fmt.Errorf("sqlbridge: prepare: %w", err), b.claim.Close())
+		}
+		return nil
+	})
+}
+
+func newBridge(ctx context.Context, db *sql.DB, opts *Options) *Bridge {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.BusyFor == 0 {
+		o.BusyFor = DefaultBusyFor
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock{time.Now()}
+	}
+	return &Bridge{db: db, busyFor: o.BusyFor, logger: o.Logger, clock: o.Clock, off: sqlrule.From(ctx)}
+}
+
+func (b *Bridge) nowMS() int64 { return b.clock.Now().UnixMilli() }
+
+// maxOffset is the highest offset that a cursor can stand at: SQLite's integers
+// have 63 bits.
+const maxOffset = 1<<63 - 1
+
+// offset makes an SQLite integer of an offset.
+func (b *Bridge) offset(o uint64) (int64, error) {
+	if o > maxOffset && !b.off.Off(sqlrule.Int64) {
+		return 0, fmt.Errorf("sqlbridge: offset %d: %w (at most %d)", o, evlog.ErrTooLarge, uint64(maxOffset))
+	}
+	return int64(o), nil
+}
+
+type systemClock struct{ start time.Time }
+
+func (systemClock) Now() time.Time           { return time.Now() }
+func (c systemClock) Elapsed() time.Duration { return time.Since(c.start) }
+func (systemClock) Timer(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}

@@ -1,0 +1,109 @@
+package sqlbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/evlog-go/evlog/internal/sqlrule"
+)
+
+// busyTexts are what SQLite says when a lock is in the way. Drivers have no
+// common type for it, but they all pass the text on.
+var busyTexts = []string{
+	"database is locked",        // SQLITE_BUSY and its extended codes
+	"table is locked",           // SQLITE_LOCKED, with a shared cache
+	"database schema is locked", // the same
+	"locking protocol",          // SQLITE_PROTOCOL: lost too many races for a WAL lock
+}
+
+// IsBusy reports whether err says that another connection is in the way
+// (SQLITE_BUSY, SQLITE_LOCKED), whichever driver it comes from. Roll back and
+// try again: retrying the one statement does not help a transaction that has
+// read before.
+func IsBusy(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	for _, t := range busyTexts {
+		if strings.Contains(text, t) {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	busyFirstWait = time.Millisecond
+	busyMaxWait   = 100 * time.Millisecond
+)
+
+// patience is how long one operation has been kept waiting by locks.
+type patience struct {
+	b     *Bridge
+	since time.Duration
+	wait  time.Duration
+}
+
+func (b *Bridge) newPatience() *patience {
+	return &patience{b: b, since: b.clock.Elapsed(), wait: busyFirstWait}
+}
+
+// again waits a moment after a busy error. It returns nil for another try, and
+// otherwise what to give up with: every error that is not about a lock, the
+// busy one when it has taken too long, or the context's.
+func (p *patience) again(ctx context.Context, err error) error {
+	if !IsBusy(err) || p.b.off.Off(sqlrule.BusyRetry) {
+		return err
+	}
+	if limit := p.b.busyFor; limit >= 0 && p.b.clock.Elapsed()-p.since >= limit {
+		return err
+	}
+	// Jitter: two that wait for each other must not come back together.
+	if p.b.sleep(ctx, p.wait/2+rand.N(p.wait)) != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	p.wait = min(2*p.wait, busyMaxWait)
+	return nil
+}
+
+// read is retry for statements that ctx may cancel. Not every driver then
+// returns the context's error: some pass on SQLite's "interrupted".
+func (b *Bridge) read(ctx context.Context, f func() error) error {
+	return b.retry(ctx, func(*patience) error {
+		err := f()
+		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return err
+	})
+}
+
+// retry calls f until it returns something else than a busy error.
+func (b *Bridge) retry(ctx context.Context, f func(p *patience) error) error {
+	p := b.newPatience()
+	for {
+		err := f(p)
+		if err == nil {
+			return nil
+		}
+		if err = p.again(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *Bridge) sleep(ctx context.Context, d time.Duration) error {
+	timer, stop := b.clock.Timer(d)
+	defer stop()
+	select {
+	case <-timer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,2 @@
+// Package sqlbridge is TODO.
+package sqlbridge

@@ -1,0 +1,209 @@
+package sqlbridge
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
+)
+
+// feed collects batches: one goroutine fills it from the log while another one
+// applies the batch before. So reading and SQLite work at the same time, no
+// transaction is open while the log is waited for, and what came during one
+// transaction is the batch of the next.
+type feed struct {
+	clock    evlog.Clock
+	records  int
+	bytes    int64
+	delay    time.Duration
+	noLimits bool
+
+	// wake has an element when a batch has begun, is full, or no more will come,
+	// and room has one when a batch was taken.
+	wake, room chan struct{}
+
+	taken batch // the one that was taken last; only take uses it
+
+	mu    sync.Mutex // guards the rest
+	batch batch
+	spare batch         // memory for the next one
+	since time.Duration // when the batch began
+	ended bool
+	err   error // why it ended
+}
+
+func (b *Bridge) newFeed(o RunOptions) *feed {
+	return &feed{
+		clock: b.clock, records: o.BatchRecords, bytes: o.BatchBytes, delay: o.BatchDelay,
+		noLimits: b.off.Off(sqlrule.BatchLimit),
+		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// fill takes records until they end, with the reason for take.
+func (f *feed) fill(ctx context.Context, records iter.Seq2[evlog.Record, error]) {
+	err := func() error {
+		for rec, err := range records {
+			if err == nil {
+				err = f.add(ctx, rec)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	}()
+	f.mu.Lock()
+	f.ended, f.err = true, err
+	f.mu.Unlock()
+	signal(f.wake)
+}
+
+// add copies a record into the batch, once there is room.
+func (f *feed) add(ctx context.Context, rec evlog.Record) error {
+	f.mu.Lock()
+	for f.fullLocked() {
+		f.mu.Unlock()
+		select {
+		case <-f.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		f.mu.Lock()
+	}
+	f.batch.add(rec)
+	first := len(f.batch.recs) == 1
+	if first && f.delay > 0 {
+		f.since = f.clock.Elapsed()
+	}
+	wake := first || f.fullLocked()
+	f.mu.Unlock()
+	if wake {
+		signal(f.wake)
+	}
+	return nil
+}
+
+func (f *feed) fullLocked() bool {
+	return !f.noLimits && (len(f.batch.recs) >= f.records || f.batch.bytes >= f.bytes)
+}
+
+// take waits for a batch, which belongs to the caller until the next call. At
+// the end of the records it returns why they ended, and nil for both where that
+// was no error.
+func (f *feed) take(ctx context.Context) ([]evlog.Record, error) {
+	for {
+		f.mu.Lock()
+		f.recycleLocked()
+		ready, wait, err := f.readyLocked()
+		if ready {
+			f.taken, f.batch, f.spare = f.batch, f.spare, batch{}
+		}
+		f.mu.Unlock()
+		if ready {
+			signal(f.room)
+			return f.taken.recs, nil
+		}
+		if err != nil || wait < 0 {
+			return nil, err
+		}
+		if err := f.await(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// recycleLocked keeps the memory of the batch that was taken before.
+func (f *feed) recycleLocked() {
+	if f.taken.recs == nil {
+		return
+	}
+	f.spare, f.taken = f.taken, batch{}
+	f.spare.clear()
+}
+
+// readyLocked reports whether the batch is due, or how long to wait for it
+// (0: until woken, below 0: there will be none).
+func (f *feed) readyLocked() (ready bool, wait time.Duration, err error) {
+	switch {
+	case len(f.batch.recs) == 0 && f.ended:
+		return false, -1, f.err
+	case len(f.batch.recs) == 0:
+		return false, 0, nil
+	case f.delay > 0 && !f.ended && !f.fullLocked():
+		if wait := f.since + f.delay - f.clock.Elapsed(); wait > 0 {
+			return false, wait, nil
+		}
+	}
+	return true, 0, nil
+}
+
+func (f *feed) await(ctx context.Context, wait time.Duration) error {
+	var due <-chan time.Time
+	if wait > 0 {
+		timer, stop := f.clock.Timer(wait)
+		defer stop()
+		due = timer
+	}
+	select {
+	case <-f.wake:
+	case <-due:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// batch is copies of records, whose bytes lie in common blocks. The memory is
+// used again, so that following a log leaves nothing for the garbage collector.
+type batch struct {
+	recs  []evlog.Record
+	bytes int64
+	block []byte // the one that is being filled
+}
+
+// Blocks grow with the batch, so that one record does not take a large one.
+const (
+	minBlockBytes = 1 << 10
+	maxBlockBytes = 256 << 10
+)
+
+func (b *batch) add(rec evlog.Record) {
+	n := len(rec.Key) + len(rec.Value)
+	if cap(b.block)-len(b.block) < n {
+		b.block = make([]byte, 0, max(n, minBlockBytes, min(2*cap(b.block), maxBlockBytes)))
+	}
+	rec.Key = b.copy(rec.Key)
+	rec.Value = b.copy(rec.Value)
+	b.recs = append(b.recs, rec)
+	b.bytes += int64(n)
+}
+
+// copy keeps nil what is nil.
+func (b *batch) copy(p []byte) []byte {
+	if len(p) == 0 {
+		return nil
+	}
+	at := len(b.block)
+	b.block = append(b.block, p...)
+	return b.block[at:len(b.block):len(b.block)]
+}
+
+// clear makes the batch empty. A block for one large record is not kept.
+func (b *batch) clear() {
+	clear(b.recs)
+	b.recs, b.bytes, b.block = b.recs[:0], 0, b.block[:0]
+	if cap(b.block) > maxBlockBytes {
+		b.block = nil
+	}
+}

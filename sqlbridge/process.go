@@ -1,0 +1,186 @@
+package sqlbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
+)
+
+// Process applies a batch of log's records in one transaction, together with
+// the cursor of the consumer name. recs are the records from that cursor on, in
+// order; no records are nothing to do. Process returns nil when all of them are
+// applied.
+//
+// Nothing was applied after
+//   - a *cursor.MovedError: another consumer has moved the cursor past the first
+//     of them;
+//   - ErrGap: there are records that neither the cursor nor the batch has;
+//   - where Reset is Fail, a *cursor.RangeError or *cursor.LogError: the cursor
+//     does not fit the log;
+//   - a busy error (IsBusy), when Options.BusyFor is over.
+//
+// A record that failed all its attempts is a *cursor.HandlerError, if it is not
+// to be skipped: those before it are applied, and it is where the cursor stands.
+// When ctx ends, those that have been handled are applied. A panic of the
+// handler rolls back and goes on to the caller.
+func (b *Bridge) Process(ctx context.Context, log cursor.Log, name string, recs []evlog.Record, handle Handler, opts *RunOptions) error {
+	a, err := b.newApplier(log, name, handle, opts)
+	if err != nil {
+		return err
+	}
+	if len(recs) == 0 && !b.off.Off(sqlrule.Empty) {
+		return nil
+	}
+	if err := b.checkOrder(recs); err != nil {
+		return wrap("process", name, err)
+	}
+	if err := a.start(ctx, recs); err != nil {
+		return err
+	}
+	return a.apply(ctx, recs)
+}
+
+// checkOrder tests that offsets ascend and fit.
+func (b *Bridge) checkOrder(recs []evlog.Record) error {
+	for i := 1; i < len(recs); i++ {
+		if recs[i].Offset <= recs[i-1].Offset {
+			return fmt.Errorf("%w: %d after %d", ErrOrder, recs[i].Offset, recs[i-1].Offset)
+		}
+	}
+	last := recs[len(recs)-1].Offset
+	if last == math.MaxUint64 {
+		return fmt.Errorf("offset %d: %w", last, evlog.ErrTooLarge)
+	}
+	_, err := b.offset(last + 1)
+	return err
+}
+
+// start finds out that the batch begins where the cursor stands.
+func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
+	p, err := a.position(ctx)
+	if err != nil {
+		return err
+	}
+	if p.LogID == a.logID && p.Claimed == 0 && p.Next == recs[0].Offset {
+		a.next = p.Next // then it fits the log, too
+	} else if err := a.resume(ctx); err != nil {
+		return err
+	}
+	switch first := recs[0].Offset; {
+	case a.b.off.Off(sqlrule.CompareAndSet):
+	case first < a.next:
+		return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: a.next})
+	}
+	if last := recs[len(recs)-1].Offset; last-a.next == uint64(len(recs)-1) || a.b.off.Off(sqlrule.Holes) {
+		return nil
+	}
+	return wrap("process", a.name, a.compare(ctx, recs))
+}
+
+// compare tests that the offsets missing in the batch are holes of the log.
+func (a *applier) compare(ctx context.Context, recs []evlog.Record) error {
+	i := 0
+	for rec, err := range a.log.Records(ctx, a.next) {
+		switch {
+		case err != nil:
+			return err
+		case rec.Offset != recs[i].Offset:
+			return fmt.Errorf("%w: the log goes on with %d, the batch with %d", ErrGap, rec.Offset, recs[i].Offset)
+		}
+		if i++; i == len(recs) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: the log has no record %d", ErrGap, recs[i].Offset)
+}
+
+func (a *applier) position(ctx context.Context) (p Position, err error) {
+	err = a.b.read(ctx, func() error {
+		p, _, err = position(ctx, a.b.db, a.name)
+		return err
+	})
+	return p, wrap("cursor", a.name, err)
+}
+
+// resume finds out where the consumer goes on, in the log and in the database,
+// and has it stored, so that its name is known from here on.
+func (a *applier) resume(ctx context.Context) error {
+	p, err := a.position(ctx)
+	if err == nil && p.LogID == "" {
+		p, err = a.register(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if p.Claimed != 0 {
+		return &CommittedError{Name: a.name, From: p.Next, To: p.Claimed}
+	}
+	if a.b.off.Off(sqlrule.LogID) {
+		p.LogID = a.logID
+	}
+	s, err := cursor.Resolve(ctx, a.log, a.name, p.Next, p.LogID, a.o.Reset)
+	if err != nil {
+		if a.ignores(err) {
+			a.next = p.Next
+			return nil
+		}
+		return wrap("resume", a.name, err)
+	}
+	if s.Reset != nil {
+		if err := a.reset(ctx, p, s); err != nil {
+			return err
+		}
+	}
+	a.committed(s.Next)
+	return nil
+}
+
+// ignores: in tests, with a rule switched off.
+func (a *applier) ignores(err error) bool {
+	return a.b.off.Off(sqlrule.Ahead) && errors.Is(err, cursor.ErrAhead) ||
+		a.b.off.Off(sqlrule.Behind) && errors.Is(err, cursor.ErrBehind)
+}
+
+// register starts a consumer that never committed.
+func (a *applier) register(ctx context.Context) (p Position, err error) {
+	first, next, err := a.log.Bounds(ctx)
+	if err != nil {
+		return p, wrap("register", a.name, err)
+	}
+	if a.o.New == cursor.Latest {
+		first = next
+	}
+	m, err := a.b.move(a.name, a.logID, 0, first)
+	if err != nil {
+		return p, err
+	}
+	err = a.b.inTx(ctx, func(u *unit) error {
+		if _, err := u.exec(insertCursor, m.name, m.logID, m.to, m.nowMS); err != nil {
+			return err
+		}
+		p, _, err = position(u.ctx, u.tx, a.name) // another one may have been first
+		return err
+	})
+	return p, wrap("register", a.name, err)
+}
+
+// reset stores that the consumer goes on elsewhere. It is told first: a crash in
+// between has it told twice, and never not at all.
+func (a *applier) reset(ctx context.Context, p Position, s cursor.Start) error {
+	m, err := a.b.move(a.name, a.logID, 0, s.Next)
+	if err != nil {
+		return err
+	}
+	a.b.logger.Warn("cursor reset", "consumer", a.name, "going_on_at", s.Next,
+		"lost_from", s.Lost.From, "lost_to", s.Lost.To, "err", s.Reset)
+	if a.o.OnReset != nil {
+		a.o.OnReset(s)
+	}
+	err = a.b.inTx(ctx, func(u *unit) error { return a.b.reset(u, p, m, s.Reset.Error(), s.Lost) })
+	return wrap("reset", a.name, err)
+}
