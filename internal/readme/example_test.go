@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
 )
 
@@ -108,6 +110,44 @@ func openOrExplain(ctx context.Context) (*evlog.Log, error) {
 	}
 	// end
 	return log, err
+}
+
+func consume(ctx context.Context, send func(ctx context.Context, key string, value []byte) error) error {
+	// region: consumer
+	r, err := evlog.OpenReader(ctx, "events", nil)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	store, err := cursor.OpenFile(ctx, "events", nil) // events/consumers.json
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return cursor.Run(ctx, r, store, "uplink", func(ctx context.Context, rec evlog.Record) error {
+		return send(ctx, cursor.IdempotencyKey(r.ID(), rec.Offset), rec.Value)
+	}, nil)
+	// end
+}
+
+func Example_consumer() {
+	ctx, cancel := context.WithCancel(context.Background())
+	inTemp(func() error {
+		appendAndRead(ctx)
+		err := consume(ctx, func(_ context.Context, key string, value []byte) error {
+			_, offset, _ := strings.Cut(key, "/")
+			fmt.Println(offset, string(value))
+			cancel() // it would follow for ever
+			return nil
+		})
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	})
+	// Output:
+	// 0 doc:42 hello
+	// 0 hello
 }
 
 func Example_append() {
