@@ -149,9 +149,10 @@ func (l *Log) writeChunk(c *chunk) error {
 func (l *Log) written(c *chunk) {
 	a := &l.act
 	n := int64(len(c.buf))
+	now := l.clock.Now()
 	a.indexMu.Lock()
 	if a.pos == 0 {
-		a.began = l.clock.Now()
+		a.began = now
 	}
 	c.addTo(a.index, a.pos)
 	a.indexMu.Unlock()

@@ -391,7 +391,7 @@ func (p *repairer) restart(next uint64, gap OffsetRange) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := p.dir.Sync(); err != nil {

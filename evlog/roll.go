@@ -43,7 +43,7 @@ func (l *Log) Roll(ctx context.Context) error {
 //
 //  1. truncate, set the closing time, sync: still the active segment, at its
 //     exact size.
-//  2. create the next one, sync the directory: an empty active segment that
+//  2. create the next one, sync it and the directory: an empty active segment that
 //     DURABLE does not know; opening makes it again.
 //  3. publish and sync DURABLE {base, base, 0}: done.
 //
@@ -111,7 +111,13 @@ func (l *Log) createSegment(base uint64) (vfs.File, error) {
 		}
 		return nil, err
 	}
-	if err := l.dir.Sync(); err != nil {
+	// The file too: without a journal the directory's sync makes the name
+	// durable, but not what it names.
+	err = f.Sync()
+	if err == nil {
+		err = l.dir.Sync()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errSyncDir, err), f.Close())
 	}
 	return f, nil
