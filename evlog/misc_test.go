@@ -262,16 +262,10 @@ func TestVerify_ProgressAndCancel(t *testing.T) {
 func TestReader_ComeAndGoBesideAWriter(t *testing.T) {
 	eachPlace(t, func(t *testing.T, p place) {
 		l := p.open(t, &evlog.Options{SegmentBytes: 1000, IndexBytes: 100})
-		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
+				for i := range 600 {
 					if _, err := l.Append(p.ctx, rec("k", strings.Repeat("x", i%90))); err != nil {
 						t.Error(err)
 						return
@@ -279,9 +273,8 @@ func TestReader_ComeAndGoBesideAWriter(t *testing.T) {
 				}
 			})
 		}
-		var readers sync.WaitGroup
 		for c := range 3 {
-			readers.Go(func() {
+			wg.Go(func() {
 				var next uint64
 				for range 25 {
 					r, err := evlog.OpenReader(p.ctx, p.dir, &evlog.ReaderOptions{NoFileEvents: c == 0})
@@ -305,8 +298,6 @@ func TestReader_ComeAndGoBesideAWriter(t *testing.T) {
 				}
 			})
 		}
-		readers.Wait()
-		close(stop)
 		wg.Wait()
 		require.NoError(t, l.Close())
 		p.verified(t)

@@ -84,9 +84,9 @@ func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
 // and returns how many were committed. If a record failed, it is in a.failed.
 func (a *applier) try(ctx context.Context, recs []evlog.Record) (n int, err error) {
 	before := a.failed
-	err = a.b.retry(ctx, func(p *patience) error {
+	err = a.b.retry(ctx, func() error {
 		a.failed = before // what failed in a transaction that is done again did not happen
-		n, err = a.transaction(ctx, p, recs)
+		n, err = a.transaction(ctx, recs)
 		return err
 	})
 	return n, err
@@ -111,7 +111,7 @@ func (a *applier) fail(offset uint64, err error) {
 
 // exhausted reports whether so many attempts are enough.
 func (a *applier) exhausted(times int) bool {
-	if a.b.off.Off(sqlrule.Attempts) {
+	if a.b.rules.Off(sqlrule.Attempts) {
 		return times > a.o.Attempts
 	}
 	return times >= a.o.Attempts

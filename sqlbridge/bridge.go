@@ -48,7 +48,7 @@ type Bridge struct {
 	busyFor time.Duration
 	logger  *slog.Logger
 	clock   evlog.Clock
-	off     *sqlrule.Switches // nil, but in tests of the rules
+	rules   *sqlrule.Switches // nil, but in tests of the rules
 }
 
 // Open creates the tables evlog_cursor, evlog_skipped and evlog_schema in the
@@ -111,7 +111,7 @@ func newBridge(ctx context.Context, db *sql.DB, opts *Options) *Bridge {
 	if o.Clock == nil {
 		o.Clock = systemClock{time.Now()}
 	}
-	return &Bridge{db: db, busyFor: o.BusyFor, logger: o.Logger, clock: o.Clock, off: sqlrule.From(ctx)}
+	return &Bridge{db: db, busyFor: o.BusyFor, logger: o.Logger, clock: o.Clock, rules: sqlrule.From(ctx)}
 }
 
 func (b *Bridge) nowMS() int64 { return b.clock.Now().UnixMilli() }
@@ -122,7 +122,7 @@ const maxOffset = 1<<63 - 1
 
 // offset makes an SQLite integer of an offset.
 func (b *Bridge) offset(o uint64) (int64, error) {
-	if o > maxOffset && !b.off.Off(sqlrule.Int64) {
+	if o > maxOffset && !b.rules.Off(sqlrule.Int64) {
 		return 0, fmt.Errorf("sqlbridge: offset %d: %w (at most %d)", o, evlog.ErrTooLarge, uint64(maxOffset))
 	}
 	return int64(o), nil

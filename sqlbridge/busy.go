@@ -42,25 +42,25 @@ const (
 	busyMaxWait   = 100 * time.Millisecond
 )
 
-// patience is how long one operation has been kept waiting by locks.
+// patience is how long something has been kept waiting by locks.
 type patience struct {
 	b     *Bridge
-	since time.Duration
-	wait  time.Duration
-}
-
-func (b *Bridge) newPatience() *patience {
-	return &patience{b: b, since: b.clock.Elapsed(), wait: busyFirstWait}
+	wait  time.Duration // the next pause; 0 before the first
+	since time.Duration // when it began
 }
 
 // again waits a moment after a busy error. It returns nil for another try, and
 // otherwise what to give up with: every error that is not about a lock, the
 // busy one when it has taken too long, or the context's.
 func (p *patience) again(ctx context.Context, err error) error {
-	if !IsBusy(err) || p.b.off.Off(sqlrule.BusyRetry) {
+	if !IsBusy(err) || p.b.rules.Off(sqlrule.BusyRetry) {
 		return err
 	}
-	if limit := p.b.busyFor; limit >= 0 && p.b.clock.Elapsed()-p.since >= limit {
+	now := p.b.clock.Elapsed()
+	if p.wait == 0 {
+		p.wait, p.since = busyFirstWait, now
+	}
+	if p.b.busyFor >= 0 && now-p.since >= p.b.busyFor {
 		return err
 	}
 	// Jitter: two that wait for each other must not come back together.
@@ -74,7 +74,7 @@ func (p *patience) again(ctx context.Context, err error) error {
 // read is retry for statements that ctx may cancel. Not every driver then
 // returns the context's error: some pass on SQLite's "interrupted".
 func (b *Bridge) read(ctx context.Context, f func() error) error {
-	return b.retry(ctx, func(*patience) error {
+	return b.retry(ctx, func() error {
 		err := f()
 		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -84,10 +84,10 @@ func (b *Bridge) read(ctx context.Context, f func() error) error {
 }
 
 // retry calls f until it returns something else than a busy error.
-func (b *Bridge) retry(ctx context.Context, f func(p *patience) error) error {
-	p := b.newPatience()
+func (b *Bridge) retry(ctx context.Context, f func() error) error {
+	p := patience{b: b}
 	for {
-		err := f(p)
+		err := f()
 		if err == nil {
 			return nil
 		}

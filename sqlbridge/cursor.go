@@ -75,8 +75,11 @@ func scanPosition(row interface{ Scan(...any) error }) (p Position, err error) {
 }
 
 // Advance moves the cursor of name from from to to, inside the transaction tx
-// that applies what lies between: both are committed, or neither. It may come
-// before or after the effects. For a consumer that never committed from is 0.
+// that applies what lies between: both are committed, or neither. For a consumer
+// that never committed from is 0.
+//
+// Make it the first statement: it takes the write lock, which a transaction that
+// has read before may find it cannot have any more (SQLITE_BUSY_SNAPSHOT).
 //
 // Where the cursor does not stand at from, another consumer has moved it: the
 // error is a *cursor.MovedError, and the transaction has to be rolled back, as
@@ -96,7 +99,7 @@ func (b *Bridge) Advance(ctx context.Context, tx DBTX, name, logID string, from,
 	}
 	// Cancelled, a statement would take the caller's transaction with it.
 	ctx = context.WithoutCancel(ctx)
-	if !b.off.Off(sqlrule.InTx) {
+	if !b.rules.Off(sqlrule.InTx) {
 		if err := inTransaction(ctx, tx); err != nil {
 			return wrap("advance", name, err)
 		}
@@ -174,17 +177,17 @@ func changed(res sql.Result, err error) (bool, error) {
 // loosen is for tests: with a rule switched off, a move expects whatever there
 // is.
 func (b *Bridge) loosen(ctx context.Context, q DBTX, m *move) {
-	if !b.off.Off(sqlrule.CompareAndSet | sqlrule.LogID) {
+	if !b.rules.Off(sqlrule.CompareAndSet | sqlrule.LogID) {
 		return
 	}
 	p, known, err := position(ctx, q, m.name)
 	if err != nil || !known {
 		return
 	}
-	if b.off.Off(sqlrule.CompareAndSet) {
+	if b.rules.Off(sqlrule.CompareAndSet) {
 		m.from = int64(p.Next)
 	}
-	if b.off.Off(sqlrule.LogID) {
+	if b.rules.Off(sqlrule.LogID) {
 		m.logID = p.LogID
 	}
 }

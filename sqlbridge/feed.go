@@ -38,7 +38,7 @@ type feed struct {
 func (b *Bridge) newFeed(o RunOptions) *feed {
 	return &feed{
 		clock: b.clock, records: o.BatchRecords, bytes: o.BatchBytes, delay: o.BatchDelay,
-		noLimits: b.off.Off(sqlrule.BatchLimit),
+		noLimits: b.rules.Off(sqlrule.BatchLimit),
 		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 }

@@ -33,7 +33,7 @@ func (b *Bridge) Process(ctx context.Context, log cursor.Log, name string, recs 
 	if err != nil {
 		return err
 	}
-	if len(recs) == 0 && !b.off.Off(sqlrule.Empty) {
+	if len(recs) == 0 && !b.rules.Off(sqlrule.Empty) {
 		return nil
 	}
 	if err := b.checkOrder(recs); err != nil {
@@ -72,11 +72,11 @@ func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
 		return err
 	}
 	switch first := recs[0].Offset; {
-	case a.b.off.Off(sqlrule.CompareAndSet):
+	case a.b.rules.Off(sqlrule.CompareAndSet):
 	case first < a.next:
 		return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: a.next})
 	}
-	if last := recs[len(recs)-1].Offset; last-a.next == uint64(len(recs)-1) || a.b.off.Off(sqlrule.Holes) {
+	if last := recs[len(recs)-1].Offset; last-a.next == uint64(len(recs)-1) || a.b.rules.Off(sqlrule.Holes) {
 		return nil
 	}
 	return wrap("process", a.name, a.compare(ctx, recs))
@@ -120,7 +120,7 @@ func (a *applier) resume(ctx context.Context) error {
 	if p.Claimed != 0 {
 		return &CommittedError{Name: a.name, From: p.Next, To: p.Claimed}
 	}
-	if a.b.off.Off(sqlrule.LogID) {
+	if a.b.rules.Off(sqlrule.LogID) {
 		p.LogID = a.logID
 	}
 	s, err := cursor.Resolve(ctx, a.log, a.name, p.Next, p.LogID, a.o.Reset)
@@ -142,8 +142,8 @@ func (a *applier) resume(ctx context.Context) error {
 
 // ignores: in tests, with a rule switched off.
 func (a *applier) ignores(err error) bool {
-	return a.b.off.Off(sqlrule.Ahead) && errors.Is(err, cursor.ErrAhead) ||
-		a.b.off.Off(sqlrule.Behind) && errors.Is(err, cursor.ErrBehind)
+	return a.b.rules.Off(sqlrule.Ahead) && errors.Is(err, cursor.ErrAhead) ||
+		a.b.rules.Off(sqlrule.Behind) && errors.Is(err, cursor.ErrBehind)
 }
 
 // register starts a consumer that never committed.

@@ -30,13 +30,13 @@ import (
 //
 // n is how many records were committed; it is less than all when the time is
 // up, ctx has ended, or a record has failed, which is then in a.failed.
-func (a *applier) transaction(ctx context.Context, p *patience, recs []evlog.Record) (n int, err error) {
+func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, err error) {
 	u, err := a.b.begin(ctx)
 	if err != nil {
 		return 0, wrap("begin", a.name, err)
 	}
 	defer u.close()
-	if a.b.off.Off(sqlrule.OneConn) {
+	if a.b.rules.Off(sqlrule.OneConn) {
 		if _, _, err := position(ctx, a.b.db, a.name); err != nil {
 			return 0, err
 		}
@@ -67,7 +67,7 @@ func (a *applier) transaction(ctx context.Context, p *patience, recs []evlog.Rec
 		t.end()
 		return 0, wrap("advance", a.name, errors.Join(err, a.committedByHandler(u)))
 	}
-	if err := u.commit(ctx, p); err != nil {
+	if err := u.commit(ctx); err != nil {
 		return 0, wrap("commit", a.name, err)
 	}
 	a.committed(uint64(to))
@@ -87,12 +87,12 @@ const (
 )
 
 func (a *applier) claim(u *unit, m *move) error {
-	if a.b.off.Off(sqlrule.WriteFirst) {
+	if a.b.rules.Off(sqlrule.WriteFirst) {
 		_, _, err := position(u.ctx, u.tx, a.name)
 		return err
 	}
 	a.b.loosen(u.ctx, u.tx, m)
-	if a.b.off.Off(sqlrule.Claim) {
+	if a.b.rules.Off(sqlrule.Claim) {
 		return a.b.advance(u.ctx, u.tx, *m)
 	}
 	ok, err := changed(u.prepared(a.b.claim, m.name, m.logID, m.from, m.to))
@@ -105,7 +105,7 @@ func (a *applier) claim(u *unit, m *move) error {
 // settle moves the claimed cursor to to.
 func (a *applier) settle(t *Tx, m move, to int64) error {
 	err := t.own(`RELEASE evlog_guard`)
-	if a.b.off.Off(sqlrule.Guard | sqlrule.Claim | sqlrule.WriteFirst) {
+	if a.b.rules.Off(sqlrule.Guard | sqlrule.Claim | sqlrule.WriteFirst) {
 		_, err = t.u.exec(settleAnyway, m.name, to, m.nowMS)
 		return err
 	}
@@ -197,7 +197,7 @@ func (a *applier) handleOne(t *Tx, rec evlog.Record) error {
 
 // undo takes back what the record did.
 func (a *applier) undo(t *Tx) error {
-	if !a.b.off.Off(sqlrule.Savepoint) {
+	if !a.b.rules.Off(sqlrule.Savepoint) {
 		if err := t.own(`ROLLBACK TO evlog_record`); err != nil {
 			return err
 		}

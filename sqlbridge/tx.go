@@ -110,7 +110,7 @@ func (t *Tx) check() error {
 
 func (t *Tx) checkLocked() error {
 	switch {
-	case t.u.b.off.Off(sqlrule.Guard):
+	case t.u.b.rules.Off(sqlrule.Guard):
 		return nil
 	case t.ended:
 		return ErrTxEnded

@@ -35,7 +35,7 @@ func (b *Bridge) begin(ctx context.Context) (*unit, error) {
 		return nil, err
 	}
 	u := &unit{b: b, ctx: context.WithoutCancel(ctx), conn: conn}
-	if b.off.Off(sqlrule.NoCancel) {
+	if b.rules.Off(sqlrule.NoCancel) {
 		u.ctx = ctx
 	}
 	if u.tx, err = conn.BeginTx(u.ctx, nil); err != nil {
@@ -47,7 +47,7 @@ func (b *Bridge) begin(ctx context.Context) (*unit, error) {
 // inTx runs f in a transaction and commits, and does it again while the
 // database is locked.
 func (b *Bridge) inTx(ctx context.Context, f func(u *unit) error) error {
-	return b.retry(ctx, func(p *patience) error {
+	return b.retry(ctx, func() error {
 		u, err := b.begin(ctx)
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func (b *Bridge) inTx(ctx context.Context, f func(u *unit) error) error {
 		if err := f(u); err != nil {
 			return err
 		}
-		return u.commit(ctx, p)
+		return u.commit(ctx)
 	})
 }
 
@@ -71,7 +71,7 @@ func (u *unit) prepared(st *sql.Stmt, args ...any) (sql.Result, error) {
 
 // commit commits. After an error that is not about a lock, the cursor in the
 // database tells whether it was committed all the same.
-func (u *unit) commit(ctx context.Context, p *patience) error {
+func (u *unit) commit(ctx context.Context) error {
 	if u.b.wal {
 		err := u.tx.Commit()
 		u.done = err == nil
@@ -81,27 +81,23 @@ func (u *unit) commit(ctx context.Context, p *patience) error {
 	// leaves the transaction open. The COMMIT is tried again, and SQLite lets no
 	// new reader in meanwhile. Tx.Commit cannot do that: drivers have to roll
 	// back when it fails.
-	for {
+	commit := func() error {
 		_, err := u.exec(`COMMIT`)
-		if err == nil {
-			u.done = true
-			return nil
-		}
-		if u.b.off.Off(sqlrule.CommitRetry) {
-			return err
-		}
-		if err = p.again(ctx, err); err != nil {
-			return err
-		}
+		u.done = err == nil
+		return err
 	}
+	if u.b.rules.Off(sqlrule.CommitRetry) {
+		return commit()
+	}
+	return u.b.retry(ctx, commit)
 }
 
 // close ends the transaction if it has not ended, and gives the connection
 // back. A connection that may still be in a transaction does not go back to the
 // pool, whoever is to blame.
 func (u *unit) close() {
-	if !u.done && u.b.off.Off(sqlrule.CleanUp) {
-		u.b.off.Later(u.cleanUp)
+	if !u.done && u.b.rules.Off(sqlrule.CleanUp) {
+		u.b.rules.Later(u.cleanUp)
 		return
 	}
 	u.cleanUp()

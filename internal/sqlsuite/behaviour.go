@@ -36,6 +36,8 @@ var behaviours = []struct {
 	{"commit_refused", testCommitRefused},
 	{"tx", testTx},
 	{"tx_texts", testTxTexts},
+	{"open_rows", testOpenRows},
+	{"shared_cache", testSharedCache},
 	{"is_busy", testIsBusy},
 	{"positions", testPositions},
 	{"bad_arguments", testBadArguments},

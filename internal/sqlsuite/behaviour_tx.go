@@ -2,8 +2,10 @@ package sqlsuite
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,6 +89,52 @@ func testTx(t *testing.T, e *env) {
 	_, err = escaped.ExecContext(e.ctx, `DELETE FROM noise`)
 	require.Error(t, err, "a transaction that a handler kept")
 	require.Equal(t, 9, e.noise())
+}
+
+// A handler that forgets to close its rows is no reason to fail.
+func testOpenRows(t *testing.T, e *env) {
+	_, err := e.db.Exec(`INSERT INTO noise (x) VALUES (1), (2), (3)`)
+	require.NoError(t, err)
+	for range 2 {
+		err := e.inHandler(func(ctx context.Context, tx *sqlbridge.Tx) error {
+			rows, err := tx.QueryContext(ctx, `SELECT x FROM noise`)
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			_, err = tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (4)`)
+			return err
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, 5, e.noise())
+}
+
+// With a shared cache it is tables that are locked, and the error is another
+// one.
+func testSharedCache(t *testing.T, e *env) {
+	db, err := sql.Open(e.d.Name, e.m.dsn(e.path, 0)+"&cache=shared")
+	require.NoError(t, err)
+	defer db.Close()
+	shared := *e
+	shared.db = db
+	shared.b, err = sqlbridge.Open(e.ctx, db, nil)
+	require.NoError(t, err)
+	l := logOf("A", 0, 20)
+	require.NoError(t, shared.process(l, l.all(0)[:10], apply, nil))
+	reader, err := db.Conn(e.ctx)
+	require.NoError(t, err)
+	defer reader.Close()
+	_, err = reader.ExecContext(e.ctx, `BEGIN`)
+	require.NoError(t, err)
+	_, err = sqlbridge.Positions(e.ctx, reader)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() {
+		_, err := reader.ExecContext(context.WithoutCancel(e.ctx), `COMMIT`)
+		done <- err
+	})
+	require.NoError(t, shared.process(l, l.all(10), apply, nil))
+	require.NoError(t, <-done)
+	require.NoError(t, shared.exactly(l.all(0), 20))
 }
 
 // Texts of every kind do what they do without the statements being kept.

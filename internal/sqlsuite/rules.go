@@ -26,7 +26,7 @@ type rule struct {
 }
 
 // impatient is for tests in which a lock may never go away.
-var impatient = &sqlbridge.Options{BusyFor: 2 * time.Second}
+var impatient = &sqlbridge.Options{BusyFor: time.Second}
 
 func inWAL(_ Driver, m Mode) bool      { return m.wal() }
 func inRollback(_ Driver, m Mode) bool { return !m.wal() }

@@ -101,7 +101,7 @@ func ruleReadThenWrite(e *env) error {
 // waits for ever.
 func ruleOneConn(e *env) error {
 	e.db.SetMaxOpenConns(1)
-	ctx, cancel := context.WithTimeout(e.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, 3*time.Second)
 	defer cancel()
 	limited := *e
 	limited.ctx = ctx

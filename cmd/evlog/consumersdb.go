@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/sqlbridge"
+)
+
+// stateHalfApplied is a consumer whose handler committed by itself.
+const stateHalfApplied = "half applied"
+
+// consumersFromDB returns the consumers whose cursors package sqlbridge keeps in
+// the SQLite database at path, judged against the log. The database is opened
+// for reading; it may be in use.
+func consumersFromDB(ctx context.Context, r cursor.Log, path string) ([]consumerRow, error) {
+	positions, err := readPositions(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	plain := make([]cursor.Position, len(positions))
+	for i, p := range positions {
+		plain[i] = p.Position
+	}
+	rows, err := consumerRows(ctx, r, plain)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range positions {
+		if p.Claimed != 0 {
+			rows[i].state = stateHalfApplied
+			rows[i].note = fmt.Sprintf("half applied: a handler committed within offsets %d to %d", p.Next, p.Claimed-1)
+		}
+	}
+	return rows, nil
+}
+
+// readPositions reads the cursors of a database.
+func readPositions(ctx context.Context, path string) (positions []sqlbridge.Position, err error) {
+	// SQLite says of a missing file only that it cannot open it.
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", readOnlyDSN(path))
+	if err != nil {
+		return nil, err
+	}
+	defer closing(db, &err)
+	positions, err = sqlbridge.Positions(ctx, db)
+	switch {
+	case errors.Is(err, sqlbridge.ErrNoTables):
+		return nil, &hinted{fmt.Errorf("%s: %w", path, sqlbridge.ErrNoTables), "sqlbridge.Open creates its tables"}
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return positions, nil
+}
+
+// readOnlyDSN names a database for reading. What means something in a URI is
+// escaped.
+func readOnlyDSN(path string) string {
+	u := url.URL{Path: filepath.ToSlash(path)}
+	return "file:" + u.EscapedPath() + "?mode=ro&_pragma=busy_timeout(5000)"
+}
