@@ -191,7 +191,7 @@ func closedBoundaries(im evtest.Image, name string) []int64 {
 func TestDamage_EveryBitFlip(t *testing.T) {
 	im, want := threeSegments(t)
 	bits := evtest.Count(800)
-	first := int(time.Now().UnixNano()/1000) % 8
+	first := int(time.Now().UnixNano() / 1000 % 8)
 	for _, name := range slices.Sorted(maps.Keys(im)) {
 		t.Run(name, func(t *testing.T) {
 			for i := range im[name] {
