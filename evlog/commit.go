@@ -223,6 +223,10 @@ func (l *Log) syncAndPublish() error {
 
 // publish tells readers in all processes how far the log is durable.
 func (l *Log) publish() error {
+	l.zero.settle()
+	if err := l.failure(); err != nil {
+		return err
+	}
 	p := l.position()
 	if invariant.Enabled {
 		old := l.pub.load()

@@ -28,12 +28,20 @@ func TestCrash_ConcurrentCallers(t *testing.T) {
 		w := newWorld(t, seed, opts)
 		w.opts.Clock = nil
 		require.NoError(t, w.run("open"))
-		n := rng.Int64N(400)
-		w.m.SetTornCut(n, rng.IntN(600))
+		var what string
+		if rng.IntN(3) > 0 {
+			n := rng.Int64N(400)
+			w.m.SetTornCut(n, rng.IntN(600))
+			what = fmt.Sprintf("seed %d, cut at operation %d, %+v", seed, n, opts)
+		} else {
+			n := 1 + rng.IntN(100)
+			w.m.FailSync(vfs.OpAnySync, notAbove, n, errDying)
+			what = fmt.Sprintf("seed %d, sync %d fails, %+v", seed, n, opts)
+		}
 		work(t, w, seed)
 		w.abandon()
 		seen(t, w)
-		what := fmt.Sprintf("seed %d, cut at %d, %+v", seed, n, opts)
+		require.NoError(t, reopenThenPowerFails(t, w.m.KillImage(), w.model.Clone(), seed), what)
 		images := []*vfs.Mem{w.m.KillImage(), w.m.SyncedImage()}
 		for i := range uint64(4) {
 			images = append(images, w.m.Crash(seed+i))
@@ -47,6 +55,8 @@ func TestCrash_ConcurrentCallers(t *testing.T) {
 		}
 	})
 }
+
+var errDying = errors.New("the disk is dying")
 
 // work lets callers append, and followers read, until the log fails.
 func work(t *testing.T, w *world, seed uint64) {
@@ -72,7 +82,7 @@ func work(t *testing.T, w *world, seed uint64) {
 			g := evtest.NewGen(seed*10 + uint64(c))
 			for i := range 60 {
 				if err := w.call(g, c, i); err != nil {
-					if !errors.Is(err, vfs.ErrCut) && !errors.Is(err, evlog.ErrPoisoned) {
+					if !errors.Is(err, vfs.ErrCut) && !errors.Is(err, errDying) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 					return

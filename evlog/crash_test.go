@@ -188,18 +188,17 @@ func TestCrash_AfterEveryFailedSync(t *testing.T) {
 			evtest.Seeds(t, 300, func(t *testing.T, seed uint64) {
 				for n := 1; ; n++ {
 					w := wl.begin(t, seed)
-					failed := errors.New("disk is dying")
 					m := w.m
 					var hit atomic.Bool
 					w.p = w.p.on(vfs.Inject(m, nil).After(func(_ vfs.Op, err error) {
-						if errors.Is(err, failed) {
+						if errors.Is(err, errDying) {
 							hit.Store(true)
 						}
 					}))
-					m.FailSync(vfs.OpAnySync, notAbove, n, failed)
+					m.FailSync(vfs.OpAnySync, notAbove, n, errDying)
 					err := w.run(wl.script)
 					if err != nil {
-						require.ErrorContains(t, err, failed.Error(), "seed %d, sync %d", seed, n)
+						require.ErrorContains(t, err, errDying.Error(), "seed %d, sync %d", seed, n)
 					}
 					w.abandon()
 					seen(t, w)

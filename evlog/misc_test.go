@@ -352,3 +352,65 @@ func TestFollow_DurableReplacedUnderIt(t *testing.T) {
 		inTime(t, "ended", done)
 	})
 }
+
+func TestReader_WaitForMore(t *testing.T) {
+	followers(t, func(t *testing.T, open func(place, *evlog.Log) *evlog.Reader) {
+		p, _ := inMem(t)
+		l := p.open(t, nil)
+		r := open(p, l)
+		done := make(chan error, 1)
+		go func() { done <- r.Wait(p.ctx, 0) }()
+		appendEach(t, p.ctx, l, numbered(0, 1)...)
+		require.NoError(t, inTime(t, "Wait", done))
+		require.NoError(t, r.Wait(p.ctx, 0), "it is there already")
+		ctx, cancel := context.WithCancel(p.ctx)
+		go func() { done <- r.Wait(ctx, 1) }()
+		cancel()
+		require.ErrorIs(t, inTime(t, "Wait", done), context.Canceled)
+		go func() { done <- r.Wait(p.ctx, 1) }()
+		if r == l.Reader() {
+			require.NoError(t, l.Close())
+		} else {
+			require.NoError(t, r.Close())
+		}
+		require.ErrorIs(t, inTime(t, "Wait", done), evlog.ErrClosed)
+		require.ErrorIs(t, r.Wait(p.ctx, 0), evlog.ErrClosed)
+	})
+}
+
+func TestReader_HolderAndBeyondDurable(t *testing.T) {
+	im := build().segment(0, upTo(0, 5)...).durable(2, 0).im
+	p := placeWith(t, im)
+	r := p.reader(t, nil)
+	n, err := r.BeyondDurable(p.ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	require.Zero(t, r.Holder().PID)
+	l := p.open(t, nil)
+	require.Equal(t, os.Getpid(), r.Holder().PID)
+	n, err = r.BeyondDurable(p.ctx)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.NoError(t, l.Close())
+}
+
+func TestRepair_OfALogThatLostEverySegment(t *testing.T) {
+	for _, b := range []*builder{
+		build().durableAt(evtest.Durable{Next: 7, Base: 4, Pos: 10}),
+		build().durableAt(evtest.Durable{Next: 3}).file("consumers.json", []byte(`{"version":1,"log_id":"`+builtID+`","consumers":{"a":{"next_offset":7,"updated_ms":1}}}`)),
+	} {
+		p := placeWith(t, b.im)
+		require.ErrorIs(t, p.refused(t, nil), evlog.ErrCorrupt)
+		require.ErrorIs(t, p.refused(t, &evlog.Options{MustExist: true}), evlog.ErrCorrupt)
+		rep, err := evlog.Repair(p.ctx, p.dir, &evlog.RepairOptions{Execute: true})
+		require.NoError(t, err)
+		require.EqualValues(t, 7, rep.Next)
+		require.Equal(t, []evlog.OffsetRange{{From: 0, To: 7}}, status(t, p).Gaps)
+		l := p.open(t, nil)
+		off, err := l.Append(p.ctx, rec("k", "v"))
+		require.NoError(t, err)
+		require.EqualValues(t, 7, off, "no offset comes back")
+		require.NoError(t, l.Close())
+		p.verified(t)
+	}
+}

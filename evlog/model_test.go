@@ -116,12 +116,11 @@ func (r *random) step() {
 func (r *random) dyingDisk() {
 	w, rng := r.w, r.gen.Rng
 	w.done = append(w.done, "dying disk")
-	failed := errors.New("the disk is dying")
-	w.m.FailSync(vfs.OpAnySync, notAbove, 1+rng.IntN(4), failed)
+	w.m.FailSync(vfs.OpAnySync, notAbove, 1+rng.IntN(4), errDying)
 	steps := []string{"append 2", "enqueue 1", "flush", "roll", "append 1", "exact 3", "reindex"}
 	for range 8 {
 		if err := w.run(steps[rng.IntN(len(steps))]); err != nil {
-			if !errors.Is(err, failed) {
+			if !errors.Is(err, errDying) {
 				r.fatal(err)
 			}
 			break

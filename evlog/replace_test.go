@@ -214,3 +214,137 @@ func TestFollow_SegmentsChangeUnderIt(t *testing.T) {
 		})
 	}
 }
+
+// Newest first, with segments changing in front of the reader.
+func TestBackward_SegmentsChangeUnderIt(t *testing.T) {
+	im, want := logWith(t, &evlog.Options{SegmentBytes: 230, IndexBytes: 50}, 30)
+	for _, s := range surgeries() {
+		t.Run(s.name, func(t *testing.T) {
+			for at := range len(want) {
+				p := placeWith(t, im)
+				var got []evtest.Rec
+				var failed error
+				for rec, err := range p.reader(t, nil).Backward(p.ctx, 30) {
+					if err != nil {
+						failed = err
+						break
+					}
+					got = append(got, evtest.RecOf(rec))
+					if len(got) == at+1 {
+						s.cut(t, p, im)
+					}
+				}
+				what := fmt.Sprintf("%s after record %d, backward", s.name, at)
+				if failed != nil {
+					require.ErrorIs(t, failed, evlog.ErrOffsetOutOfRange, what)
+					require.True(t, s.removes, "%s: %v", what, failed)
+				}
+				checkBackward(t, want, got, p.image(t).Reader().Recs, got[at].Offset, what)
+				if !s.removes {
+					sameRecs(t, reversed(want), got, what)
+				}
+			}
+		})
+	}
+}
+
+// checkBackward asserts that offsets fall, every record is right, and what is
+// there at the end below offset was delivered.
+func checkBackward(t *testing.T, want, got, after []evtest.Rec, below uint64, what string) {
+	t.Helper()
+	for i, r := range got {
+		require.True(t, i == 0 || r.Offset < got[i-1].Offset, "%s: %d after %d", what, r.Offset, got[max(0, i-1)].Offset)
+		require.True(t, want[r.Offset].Same(r), "%s: %v", what, r)
+	}
+	due := after[:len(after)-len(from(after, below))]
+	holds(t, got, due, what)
+}
+
+// The segment that was the active one when reading began is rolled, and then
+// compacted or merged, before the reader is through.
+func TestReader_ActiveSegmentIsClosedAndReplacedUnderIt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cut  func(t *testing.T, p place, im evtest.Image)
+	}{
+		{"only rolled", func(*testing.T, place, evtest.Image) {}},
+		{"compacted", func(t *testing.T, p place, im evtest.Image) {
+			s := im.Segments()[1]
+			replaceFile(t, p, s.Name, evtest.EncodeRecs(kept(s)...))
+		}},
+		{"compacted to nothing", func(t *testing.T, p place, im evtest.Image) {
+			replaceFile(t, p, im.Segments()[1].Name, nil)
+		}},
+		{"merged into the one before", func(t *testing.T, p place, im evtest.Image) {
+			a, b := im.Segments()[0], im.Segments()[1]
+			replaceFile(t, p, a.Name, append(slices.Clone(im[a.Name]), im[b.Name]...))
+			removeFile(t, p, b.Name)
+		}},
+		{"compacted and merged", func(t *testing.T, p place, im evtest.Image) {
+			a, b := im.Segments()[0], im.Segments()[1]
+			replaceFile(t, p, a.Name, evtest.EncodeRecs(append(kept(a), kept(b)...)...))
+			removeFile(t, p, b.Name)
+		}},
+		{"removed", func(t *testing.T, p place, im evtest.Image) {
+			removeFile(t, p, im.Segments()[0].Name)
+			removeFile(t, p, im.Segments()[1].Name)
+		}},
+	} {
+		for at := range 12 {
+			for _, backward := range []bool{false, true} {
+				for _, ours := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/after=%d/backward=%v/ours=%v", c.name, at, backward, ours), func(t *testing.T) {
+						closeUnderReader(t, c.cut, at, backward, ours)
+					})
+				}
+			}
+		}
+	}
+}
+
+func closeUnderReader(t *testing.T, cut func(t *testing.T, p place, im evtest.Image), at int, backward, ours bool) {
+	t.Helper()
+	p, _ := inMem(t)
+	l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, IndexBytes: 50})
+	want := appendEach(t, p.ctx, l, numbered(0, 6)...)
+	require.NoError(t, l.Roll(p.ctx))
+	want = append(want, appendEach(t, p.ctx, l, numbered(6, 6)...)...)
+	r := l.Reader()
+	if !ours {
+		r = p.reader(t, nil)
+	}
+	seq := r.Records(p.ctx, 0)
+	if backward {
+		seq = r.Backward(p.ctx, 12)
+	}
+	var got []evtest.Rec
+	var failed error
+	for read, err := range seq {
+		if err != nil {
+			failed = err
+			break
+		}
+		got = append(got, evtest.RecOf(read))
+		if len(got) != at+1 {
+			continue
+		}
+		require.NoError(t, l.Roll(p.ctx))
+		_, err := l.Append(p.ctx, rec("k", "behind"))
+		require.NoError(t, err)
+		_, err = l.Reindex(p.ctx, nil) // so that no index is written later
+		require.NoError(t, err)
+		cut(t, p, p.image(t))
+	}
+	if failed != nil {
+		require.ErrorIs(t, failed, evlog.ErrOffsetOutOfRange)
+	}
+	after := slices.DeleteFunc(p.image(t).Reader().Recs, func(r evtest.Rec) bool { return r.Offset >= 12 })
+	if backward {
+		checkBackward(t, want, got, after, got[at].Offset, "")
+		return
+	}
+	inOrderAndRight(t, want, got, "")
+	if failed == nil {
+		holds(t, got, from(after, got[at].Offset+1), "")
+	}
+}

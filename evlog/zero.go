@@ -35,6 +35,8 @@ type zeroer struct {
 	signals chan struct{}
 	done    chan struct{}
 
+	syncMu sync.Mutex // held while zeros are synced, and until a failure has poisoned
+
 	mu   sync.Mutex // guards the rest; held for one step at most
 	base uint64
 	on   bool
@@ -152,10 +154,29 @@ func (z *zeroer) fill(f vfs.File, base uint64) error {
 	if !wrote {
 		return nil
 	}
-	if err := f.SyncData(); err != nil {
-		return fmt.Errorf("sync zeros in segment %d: %w", base, err)
+	return z.sync(f, base)
+}
+
+// sync makes the zeros durable. It may take records along that were written and
+// not yet synced; if it fails, they can be lost while a commit's own sync, which
+// finds nothing left to write, succeeds. So a failure poisons before settle lets
+// any commit go on.
+func (z *zeroer) sync(f vfs.File, base uint64) error {
+	z.syncMu.Lock()
+	defer z.syncMu.Unlock()
+	err := f.SyncData()
+	if err != nil {
+		err = z.l.poison(fmt.Errorf("sync zeros in segment %d: %w", base, err))
 	}
-	return nil
+	return err
+}
+
+// settle waits for a sync of zeros that is under way. Called after a commit's
+// own sync and before it looks whether the log is poisoned (I5).
+func (z *zeroer) settle() {
+	z.syncMu.Lock()
+	//lint:ignore SA2001 only to wait
+	z.syncMu.Unlock()
 }
 
 func (z *zeroer) step(f vfs.File, base uint64) (more bool, err error) {
