@@ -22,6 +22,7 @@ type applier struct {
 	handle Handler
 	next   uint64        // the cursor as this consumer left it
 	limit  time.Duration // of a transaction; 0 or less is none
+	texts  texts
 
 	// failed is the record that failed last, until the cursor has passed it.
 	failed failure
@@ -46,7 +47,7 @@ func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *R
 	if id == "" {
 		return nil, fmt.Errorf("sqlbridge: consumer %q: %w", name, cursor.ErrNoLogID)
 	}
-	return &applier{b: b, o: o, log: log, logID: id, name: name, handle: handle}, nil
+	return &applier{b: b, o: o, log: log, logID: id, name: name, handle: handle, texts: texts{}}, nil
 }
 
 // apply applies records, the first of which is the next one after the cursor, in

@@ -3,7 +3,6 @@ package sqlbridge
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -37,14 +36,13 @@ type Options struct {
 }
 
 // Bridge keeps cursors in an SQLite database, next to the effects of what they
-// have passed. One is enough for a database: it has prepared statements, which
-// are closed with the database. It holds no connection. Methods are safe for
+// have passed. One is enough for a database: it has a prepared statement, which
+// is closed with the database. It holds no connection. Methods are safe for
 // concurrent use.
 type Bridge struct {
 	db      *sql.DB
 	wal     bool // as it was when the bridge was opened
-	claim   *sql.Stmt
-	settle  *sql.Stmt
+	update  *sql.Stmt
 	busyFor time.Duration
 	logger  *slog.Logger
 	clock   evlog.Clock
@@ -84,16 +82,13 @@ func Open(ctx context.Context, db *sql.DB, opts *Options) (*Bridge, error) {
 	return b, nil
 }
 
-// prepare prepares the two statements that each transaction has.
+// prepare prepares the statement that each transaction has.
 func (b *Bridge) prepare(ctx context.Context) error {
 	return b.read(ctx, func() (err error) {
-		if b.claim, err = b.db.PrepareContext(ctx, claimCursor); err != nil {
-			return fmt.Errorf("sqlbridge: prepare: %w", err)
+		if b.update, err = b.db.PrepareContext(ctx, updateCursor); err != nil {
+			err = fmt.Errorf("sqlbridge: prepare: %w", err)
 		}
-		if b.settle, err = b.db.PrepareContext(ctx, settleCursor); err != nil {
-			return errors.Join(fmt.Errorf("sqlbridge: prepare: %w", err), b.claim.Close())
-		}
-		return nil
+		return err
 	})
 }
 

@@ -70,7 +70,7 @@ func (b *Bridge) settings(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	defer first.Close()
+	defer func() { _ = first.Close() }()
 	r, err := settingsOf(ctx, first)
 	if err != nil || r.InMemory || b.db.Stats().MaxOpenConnections == 1 {
 		return r, err
@@ -81,7 +81,7 @@ func (b *Bridge) settings(ctx context.Context) (Report, error) {
 	if err != nil {
 		return r, ctx.Err() // all in use; one has to do
 	}
-	defer second.Close()
+	defer func() { _ = second.Close() }()
 	other, err := settingsOf(ctx, second)
 	if err == nil && (other.Synchronous != r.Synchronous || other.BusyTimeout != r.BusyTimeout) {
 		r.problem("connections", true, "connections differ in synchronous or busy_timeout: "+

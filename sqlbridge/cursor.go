@@ -50,7 +50,7 @@ func Positions(ctx context.Context, q DBTX) ([]Position, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlbridge: positions: %w", tableError(err))
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var all []Position
 	for rows.Next() {
 		p, err := scanPosition(rows)

@@ -7,39 +7,42 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
-	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
-// feed collects batches: one goroutine fills it from the log while another one
-// applies the batch before. So reading and SQLite work at the same time, no
+// feed collects records: one goroutine fills it from the log while another one
+// applies what was taken before. So reading and SQLite work at the same time, no
 // transaction is open while the log is waited for, and what came during one
-// transaction is the batch of the next.
+// transaction is there for the next.
 type feed struct {
-	clock    evlog.Clock
-	records  int
-	bytes    int64
-	delay    time.Duration
-	noLimits bool
+	clock   evlog.Clock
+	batch   int // records that are enough to go on with
+	records int // and that are read ahead
+	bytes   int64
+	delay   time.Duration
 
-	// wake has an element when a batch has begun, is full, or no more will come,
-	// and room has one when a batch was taken.
+	// wake has an element when there is something to look at: the first record,
+	// enough of them, or the end. room has one when records were taken.
 	wake, room chan struct{}
 
-	taken batch // the one that was taken last; only take uses it
+	taken records // those that were taken last; only take uses them
 
 	mu    sync.Mutex // guards the rest
-	batch batch
-	spare batch         // memory for the next one
-	since time.Duration // when the batch began
+	next  records
+	spare records       // memory for what comes after next
+	since time.Duration // when the first of next came
 	ended bool
 	err   error // why it ended
 }
 
+// readAhead is how many records are collected also where batches are smaller:
+// to wake a goroutine for each of them would be felt.
+const readAhead = 256
+
 func (b *Bridge) newFeed(o RunOptions) *feed {
+	batches := (readAhead + o.BatchRecords - 1) / o.BatchRecords
 	return &feed{
-		clock: b.clock, records: o.BatchRecords, bytes: o.BatchBytes, delay: o.BatchDelay,
-		noLimits: b.rules.Off(sqlrule.BatchLimit),
-		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1),
+		clock: b.clock, batch: o.BatchRecords, records: batches * o.BatchRecords, bytes: o.BatchBytes,
+		delay: o.BatchDelay, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
 }
 
@@ -69,7 +72,7 @@ func (f *feed) fill(ctx context.Context, records iter.Seq2[evlog.Record, error])
 	signal(f.wake)
 }
 
-// add copies a record into the batch, once there is room.
+// add copies a record, once there is room.
 func (f *feed) add(ctx context.Context, rec evlog.Record) error {
 	f.mu.Lock()
 	for f.fullLocked() {
@@ -81,33 +84,30 @@ func (f *feed) add(ctx context.Context, rec evlog.Record) error {
 		}
 		f.mu.Lock()
 	}
-	f.batch.add(rec)
-	first := len(f.batch.recs) == 1
-	if first && f.delay > 0 {
+	f.next.add(rec)
+	n := len(f.next.recs)
+	if n == 1 && f.delay > 0 {
 		f.since = f.clock.Elapsed()
 	}
-	wake := first || f.fullLocked()
+	full := f.fullLocked()
 	f.mu.Unlock()
-	if wake {
+	if n == 1 || n == f.batch || full {
 		signal(f.wake)
 	}
 	return nil
 }
 
-func (f *feed) fullLocked() bool {
-	return !f.noLimits && (len(f.batch.recs) >= f.records || f.batch.bytes >= f.bytes)
-}
+func (f *feed) fullLocked() bool { return len(f.next.recs) >= f.records || f.next.bytes >= f.bytes }
 
-// take waits for a batch, which belongs to the caller until the next call. At
-// the end of the records it returns why they ended, and nil for both where that
-// was no error.
+// take waits for records, which belong to the caller until the next call. At
+// the end it returns why they ended, and nil for both where that was no error.
 func (f *feed) take(ctx context.Context) ([]evlog.Record, error) {
 	for {
 		f.mu.Lock()
 		f.recycleLocked()
 		ready, wait, err := f.readyLocked()
 		if ready {
-			f.taken, f.batch, f.spare = f.batch, f.spare, batch{}
+			f.taken, f.next, f.spare = f.next, f.spare, records{}
 		}
 		f.mu.Unlock()
 		if ready {
@@ -123,24 +123,24 @@ func (f *feed) take(ctx context.Context) ([]evlog.Record, error) {
 	}
 }
 
-// recycleLocked keeps the memory of the batch that was taken before.
+// recycleLocked keeps the memory of what was taken before.
 func (f *feed) recycleLocked() {
 	if f.taken.recs == nil {
 		return
 	}
-	f.spare, f.taken = f.taken, batch{}
+	f.spare, f.taken = f.taken, records{}
 	f.spare.clear()
 }
 
-// readyLocked reports whether the batch is due, or how long to wait for it
-// (0: until woken, below 0: there will be none).
+// readyLocked reports whether there is enough to go on with, or how long to wait
+// for it (0: until woken, below 0: there will be none).
 func (f *feed) readyLocked() (ready bool, wait time.Duration, err error) {
 	switch {
-	case len(f.batch.recs) == 0 && f.ended:
+	case len(f.next.recs) == 0 && f.ended:
 		return false, -1, f.err
-	case len(f.batch.recs) == 0:
+	case len(f.next.recs) == 0:
 		return false, 0, nil
-	case f.delay > 0 && !f.ended && !f.fullLocked():
+	case f.delay > 0 && !f.ended && len(f.next.recs) < f.batch && !f.fullLocked():
 		if wait := f.since + f.delay - f.clock.Elapsed(); wait > 0 {
 			return false, wait, nil
 		}
@@ -164,21 +164,21 @@ func (f *feed) await(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// batch is copies of records, whose bytes lie in common blocks. The memory is
+// records are copies, whose bytes lie in common blocks. The memory is
 // used again, so that following a log leaves nothing for the garbage collector.
-type batch struct {
+type records struct {
 	recs  []evlog.Record
 	bytes int64
 	block []byte // the one that is being filled
 }
 
-// Blocks grow with the batch, so that one record does not take a large one.
+// Blocks grow with their number, so that one record does not take a large one.
 const (
 	minBlockBytes = 1 << 10
 	maxBlockBytes = 256 << 10
 )
 
-func (b *batch) add(rec evlog.Record) {
+func (b *records) add(rec evlog.Record) {
 	n := len(rec.Key) + len(rec.Value)
 	if cap(b.block)-len(b.block) < n {
 		b.block = make([]byte, 0, max(n, minBlockBytes, min(2*cap(b.block), maxBlockBytes)))
@@ -190,7 +190,7 @@ func (b *batch) add(rec evlog.Record) {
 }
 
 // copy keeps nil what is nil.
-func (b *batch) copy(p []byte) []byte {
+func (b *records) copy(p []byte) []byte {
 	if len(p) == 0 {
 		return nil
 	}
@@ -199,8 +199,8 @@ func (b *batch) copy(p []byte) []byte {
 	return b.block[at:len(b.block):len(b.block)]
 }
 
-// clear makes the batch empty. A block for one large record is not kept.
-func (b *batch) clear() {
+// clear empties it. A block for one large record is not kept.
+func (b *records) clear() {
 	clear(b.recs)
 	b.recs, b.bytes, b.block = b.recs[:0], 0, b.block[:0]
 	if cap(b.block) > maxBlockBytes {

@@ -91,8 +91,10 @@ func TestFeed(t *testing.T) {
 	}
 	b := newBridge(t.Context(), nil, nil)
 	for _, o := range []RunOptions{
-		{BatchRecords: 1, BatchBytes: 1 << 20}, {BatchRecords: 7, BatchBytes: 1 << 20},
-		{BatchRecords: n + 1, BatchBytes: 40}, {BatchRecords: n + 1, BatchBytes: 1 << 20, BatchDelay: 1},
+		{BatchRecords: 1, BatchBytes: 1 << 20},
+		{BatchRecords: 7, BatchBytes: 1 << 20},
+		{BatchRecords: n + 1, BatchBytes: 40},
+		{BatchRecords: n + 1, BatchBytes: 1 << 20, BatchDelay: 1},
 	} {
 		f := b.newFeed(o)
 		done := make(chan struct{})
@@ -107,7 +109,7 @@ func TestFeed(t *testing.T) {
 			if recs == nil {
 				break
 			}
-			require.LessOrEqual(t, len(recs), o.BatchRecords)
+			require.LessOrEqual(t, len(recs), o.BatchRecords+readAhead)
 			for _, r := range recs {
 				require.EqualValues(t, seen, r.Offset)
 				require.Equal(t, fmt.Sprintf("value %d", seen), string(r.Value))

@@ -39,10 +39,33 @@ func (b *Bridge) Process(ctx context.Context, log cursor.Log, name string, recs 
 	if err := b.checkOrder(recs); err != nil {
 		return wrap("process", name, err)
 	}
+	if done, err := a.applyAtOnce(ctx, recs); done {
+		return err
+	}
 	if err := a.start(ctx, recs); err != nil {
 		return err
 	}
 	return a.apply(ctx, recs)
+}
+
+// applyAtOnce applies a batch without looking first where the cursor stands: the
+// transaction finds out. done is false if it does not stand there; then nothing
+// was done.
+func (a *applier) applyAtOnce(ctx context.Context, recs []evlog.Record) (done bool, err error) {
+	first := recs[0].Offset
+	if !contiguous(first, recs) {
+		return false, nil
+	}
+	a.next = first
+	err = a.apply(ctx, recs)
+	var handler *cursor.HandlerError
+	elsewhere := errors.Is(err, cursor.ErrMoved) || errors.Is(err, cursor.ErrWrongLog)
+	return !elsewhere || errors.As(err, &handler) || a.next != first, err
+}
+
+// contiguous reports whether there is a record for each offset from next on.
+func contiguous(next uint64, recs []evlog.Record) bool {
+	return recs[len(recs)-1].Offset-next == uint64(len(recs)-1)
 }
 
 // checkOrder tests that offsets ascend and fit.
@@ -60,15 +83,9 @@ func (b *Bridge) checkOrder(recs []evlog.Record) error {
 	return err
 }
 
-// start finds out that the batch begins where the cursor stands.
+// start finds out where the cursor stands, and that the batch begins there.
 func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
-	p, err := a.position(ctx)
-	if err != nil {
-		return err
-	}
-	if p.LogID == a.logID && p.Claimed == 0 && p.Next == recs[0].Offset {
-		a.next = p.Next // then it fits the log, too
-	} else if err := a.resume(ctx); err != nil {
+	if err := a.resume(ctx); err != nil {
 		return err
 	}
 	switch first := recs[0].Offset; {
@@ -76,7 +93,7 @@ func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
 	case first < a.next:
 		return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: a.next})
 	}
-	if last := recs[len(recs)-1].Offset; last-a.next == uint64(len(recs)-1) || a.b.rules.Off(sqlrule.Holes) {
+	if contiguous(a.next, recs) || a.b.rules.Off(sqlrule.Holes) {
 		return nil
 	}
 	return wrap("process", a.name, a.compare(ctx, recs))

@@ -3,9 +3,11 @@ package sqlbridge
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
 // Run applies the records of log from the cursor of the consumer name on, in
@@ -81,8 +83,14 @@ func (a *applier) follow(ctx context.Context) error {
 		if err != nil || recs == nil {
 			return err
 		}
-		if err := a.apply(ctx, recs); err != nil {
-			return err
+		size := a.o.BatchRecords
+		if a.b.rules.Off(sqlrule.BatchLimit) {
+			size = len(recs)
+		}
+		for batch := range slices.Chunk(recs, size) {
+			if err := a.apply(ctx, batch); err != nil {
+				return err
+			}
 		}
 	}
 }

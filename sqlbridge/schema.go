@@ -23,9 +23,9 @@ var createTables = []string{
 		part    TEXT PRIMARY KEY,
 		version INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID`,
-	// next is the first offset that is not done. claimed is the end of the batch
-	// that a transaction is about to apply; NULL before it begins and after it
-	// commits, so that nobody ever reads anything else, unless a handler commits.
+	// next is the first offset that is not done. claimed is NULL, but within a
+	// guarded transaction, where it is the end of the batch that is applied: so
+	// nobody ever sees anything else, unless a handler commits.
 	`CREATE TABLE IF NOT EXISTS evlog_cursor (
 		name       TEXT PRIMARY KEY,
 		log_id     TEXT NOT NULL CHECK (log_id <> ''),

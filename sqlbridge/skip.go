@@ -31,7 +31,7 @@ func Skips(ctx context.Context, q DBTX, name string) ([]Skipped, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlbridge: skips: %w", tableError(err))
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var all []Skipped
 	for rows.Next() {
 		var s Skipped

@@ -13,20 +13,30 @@ import (
 // transaction applies records and moves the cursor past them, in this order:
 //
 //	BEGIN
-//	UPDATE evlog_cursor SET claimed = end WHERE next = from AND claimed IS NULL
-//	SAVEPOINT evlog_guard
+//	UPDATE evlog_cursor SET next = end WHERE next = from AND claimed IS NULL
 //	the handler, for each record
-//	RELEASE evlog_guard
-//	UPDATE evlog_cursor SET next = end, claimed = NULL WHERE next = from AND claimed = end
 //	COMMIT
 //
-// The claim comes first because it takes the write lock before anything is read:
-// a transaction that reads first can find that another one has written since,
-// and no waiting helps against that (SQLITE_BUSY_SNAPSHOT). It also tells at
-// once whether another consumer has moved the cursor. If the transaction ends
-// under a handler, the claim is gone and the savepoint too, and neither of the
-// two statements after the handlers succeeds. If a handler commits, the claim
-// stays, and nobody goes on from a batch that is applied in part.
+// The cursor comes first because that takes the write lock before anything is
+// read: a transaction that reads first can find that another one has written
+// since, and no waiting helps against that (SQLITE_BUSY_SNAPSHOT). It also tells
+// at once whether another consumer has moved the cursor. If the transaction ends
+// under the handler, the cursor goes back with it; Tx sees to it that nothing
+// more is written then.
+//
+// That is enough as long as the handler can only lose the transaction. Before
+// it does something by which it could commit it, or lose it without Tx noticing,
+// the transaction is guarded (see guard):
+//
+//	UPDATE evlog_cursor SET next = from, claimed = end
+//	SAVEPOINT evlog_guard
+//	... the handler goes on ...
+//	RELEASE evlog_guard
+//	UPDATE evlog_cursor SET next = end, claimed = NULL WHERE next = from AND claimed = end
+//
+// If the transaction was lost, neither of the last two succeeds. If the handler
+// has committed, the claim stays, and nobody goes on from a batch that is applied
+// in part, with a cursor that has passed all of it.
 //
 // n is how many records were committed; it is less than all when the time is
 // up, ctx has ended, or a record has failed, which is then in a.failed.
@@ -45,12 +55,15 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	if err != nil {
 		return 0, err
 	}
-	if err := a.claim(u, &m); err != nil {
-		return 0, wrap("claim", a.name, err)
+	if err := a.moveFirst(u, &m); err != nil {
+		return 0, wrap("advance", a.name, err)
 	}
-	t := newTx(u)
-	if err := t.own(`SAVEPOINT evlog_guard`); err != nil {
-		return 0, wrap("savepoint", a.name, err)
+	t := newTx(u, a.texts, m)
+	if a.o.Poison == Skip {
+		// The guard's savepoint has to be outside those of the records.
+		if err := t.guard(); err != nil {
+			return 0, wrap("guard", a.name, err)
+		}
 	}
 	n, skips, err := a.handleAll(ctx, t, recs)
 	if t.hasEnded() {
@@ -63,7 +76,7 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	if n < len(recs) {
 		to = int64(recs[n].Offset)
 	}
-	if err := a.settle(t, m, to); err != nil {
+	if err := t.settle(to); err != nil {
 		t.end()
 		return 0, wrap("advance", a.name, errors.Join(err, a.committedByHandler(u)))
 	}
@@ -77,46 +90,18 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	return n, nil
 }
 
-const (
-	claimCursor = `UPDATE evlog_cursor SET claimed = ?4
-		WHERE name = ?1 AND log_id = ?2 AND next = ?3 AND claimed IS NULL`
-	settleCursor = `UPDATE evlog_cursor SET next = ?4, claimed = NULL, updated_ms = ?5
-		WHERE name = ?1 AND log_id = ?2 AND next = ?3 AND claimed = ?6`
-	// settleAnyway is what is left of it without the rules.
-	settleAnyway = `UPDATE evlog_cursor SET next = ?2, claimed = NULL, updated_ms = ?3 WHERE name = ?1`
-)
-
-func (a *applier) claim(u *unit, m *move) error {
+// moveFirst moves the cursor to the end of the batch.
+func (a *applier) moveFirst(u *unit, m *move) error {
 	if a.b.rules.Off(sqlrule.WriteFirst) {
 		_, _, err := position(u.ctx, u.tx, a.name)
 		return err
 	}
 	a.b.loosen(u.ctx, u.tx, m)
-	if a.b.rules.Off(sqlrule.Claim) {
-		return a.b.advance(u.ctx, u.tx, *m)
-	}
-	ok, err := changed(u.prepared(a.b.claim, m.name, m.logID, m.from, m.to))
+	ok, err := changed(u.prepared(a.b.update, m.name, m.logID, m.from, m.to, m.nowMS))
 	if err != nil || ok {
 		return err
 	}
 	return refusal(u.ctx, u.tx, *m)
-}
-
-// settle moves the claimed cursor to to.
-func (a *applier) settle(t *Tx, m move, to int64) error {
-	err := t.own(`RELEASE evlog_guard`)
-	if a.b.rules.Off(sqlrule.Guard | sqlrule.Claim | sqlrule.WriteFirst) {
-		_, err = t.u.exec(settleAnyway, m.name, to, m.nowMS)
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrTxEnded, err)
-	}
-	ok, err := changed(t.u.prepared(a.b.settle, m.name, m.logID, m.from, to, m.nowMS, m.to))
-	if err == nil && !ok {
-		err = ErrTxEnded
-	}
-	return err
 }
 
 // committedByHandler tells whether a transaction that ended under a handler was

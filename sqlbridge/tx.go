@@ -21,35 +21,42 @@ import (
 // It is valid during the handler's call only.
 type Tx struct {
 	u *unit
+	m move // of the cursor, as it was made
 
-	mu    sync.Mutex // guards the rest
-	doubt bool       // something ran that may have ended the transaction
-	blind bool       // statements may run that are not seen here
-	ended bool
-	texts map[string]*text
+	mu      sync.Mutex // guards the rest
+	doubt   bool       // something ran that may have ended the transaction
+	blind   bool       // statements may run that are not seen here
+	guarded bool       // see guardLocked
+	ended   bool
+	texts   texts
 }
 
-// text is what is known of a statement's text.
+// texts is what is known of the statements that ran. It is used again in the
+// next transaction.
+type texts map[string]*text
+
 type text struct {
 	harmless bool
-	ran      bool
-	st       *sql.Stmt // prepared when it runs the second time
+	tx       *Tx       // in which it ran last
+	st       *sql.Stmt // prepared when it runs there the second time
 }
 
-// maxTexts bounds Tx.texts: there may be literals in them.
+// maxTexts bounds texts: there may be literals in them.
 const maxTexts = 64
 
-func newTx(u *unit) *Tx { return &Tx{u: u, texts: map[string]*text{}} }
+var _ DBTX = (*Tx)(nil)
+
+func newTx(u *unit, known texts, m move) *Tx { return &Tx{u: u, m: m, texts: known} }
 
 // ExecContext is that of *sql.Tx. A text that is used again in the same
 // transaction is prepared.
 func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.checkLocked(); err != nil {
+	k := t.textLocked(query)
+	if err := t.beforeLocked(!k.harmless); err != nil {
 		return nil, err
 	}
-	k := t.textLocked(query)
 	res, err := t.execLocked(ctx, k, k.harmless, query, args)
 	t.doubt = t.doubt || err != nil || !k.harmless
 	return res, err
@@ -59,7 +66,7 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 func (t *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.checkLocked(); err != nil {
+	if err := t.beforeLocked(!t.textLocked(query).harmless); err != nil {
 		return nil, err
 	}
 	t.doubt = true // its errors come to the Rows
@@ -71,7 +78,9 @@ func (t *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 func (t *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.checkLocked()
+	if t.beforeLocked(!t.textLocked(query).harmless) != nil {
+		t.endLocked()
+	}
 	t.doubt = true
 	return t.u.tx.QueryRowContext(ctx, query, args...)
 }
@@ -82,7 +91,7 @@ func (t *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.checkLocked(); err != nil {
+	if err := t.beforeLocked(true); err != nil {
 		return nil, err
 	}
 	t.blind = true
@@ -96,9 +105,23 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 func (t *Tx) Raw() *sql.Tx {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_ = t.checkLocked()
+	if t.beforeLocked(true) != nil {
+		t.endLocked()
+	}
 	t.blind = true
 	return t.u.tx
+}
+
+// beforeLocked is called before each statement. odd says that it, or what comes
+// of it, could commit the transaction.
+func (t *Tx) beforeLocked(odd bool) error {
+	if err := t.checkLocked(); err != nil {
+		return err
+	}
+	if odd {
+		return t.guardLocked()
+	}
+	return nil
 }
 
 // check returns ErrTxEnded if the transaction has ended.
@@ -156,22 +179,25 @@ func (t *Tx) textLocked(query string) *text {
 	k := t.texts[query]
 	if k == nil {
 		k = &text{harmless: harmless(query)}
-		if len(t.texts) < maxTexts {
-			t.texts[query] = k
+		if len(t.texts) >= maxTexts {
+			clear(t.texts)
 		}
+		t.texts[query] = k
 	}
 	return k
 }
 
-// execLocked runs a statement, prepared if its text has run before: that halves
-// the time of a small one. Texts that may be several statements are not
-// prepared, since some drivers prepare only the first.
+// execLocked runs a statement, prepared if its text has run in this transaction
+// before: that halves the time of a small one. Texts that may be several
+// statements are not prepared, since some drivers prepare only the first.
 func (t *Tx) execLocked(ctx context.Context, k *text, single bool, query string, args []any) (sql.Result, error) {
-	if k.ran && k.st == nil && single {
-		// Closed with the transaction. If it fails, so does the statement itself.
+	switch {
+	case k.tx != t:
+		k.tx, k.st = t, nil // the other one was closed with its transaction
+	case k.st == nil && single:
+		// If it fails, so does the statement itself.
 		k.st, _ = t.u.tx.PrepareContext(t.u.ctx, query)
 	}
-	k.ran = true
 	if k.st != nil {
 		return k.st.ExecContext(ctx, args...)
 	}

@@ -80,8 +80,8 @@ func TestConsumersFromDB_Refused(t *testing.T) {
 	require.ErrorIs(t, err, sqlbridge.ErrNoTables)
 }
 
-// cmdBridge puts a cursor of package sqlbridge into a database, creating it:
-// bridge LOG DB NAME OFFSET
+// cmdBridge puts a cursor of package sqlbridge into a database, which it
+// creates, as in bridge LOG DB NAME OFFSET.
 func cmdBridge(ts *testscript.TestScript, _ bool, args []string) {
 	ctx := context.Background()
 	r, err := evlog.OpenReader(ctx, ts.MkAbs(args[0]), nil)

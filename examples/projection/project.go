@@ -46,7 +46,7 @@ func project(ctx context.Context, dir string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	db, err := openDatabase(ctx, dir)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func readTable(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	files := map[string]string{}
 	for rows.Next() {
 		var path, blob string

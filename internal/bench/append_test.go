@@ -50,8 +50,8 @@ func (a *appender) evlog(name string, callers int, growing bool) *side {
 			a.b.Error(err)
 		}
 	}
-	s.run = func(ops int) { s.lat = append(s.lat, together(callers, ops, op)...) }
-	together(callers, 2*callers, op) // warm
+	s.run = func(ops int) { s.lat.together(callers, ops, op) }
+	new(latencies).together(callers, 2*callers, op) // warm
 	return s
 }
 
@@ -79,7 +79,7 @@ func (a *appender) sqlite() *side {
 	s := &side{name: "sqlite", ops: syncsInTurn / a.callers * a.callers}
 	s.run = func(ops int) {
 		now := time.Now().UnixMilli()
-		s.lat = append(s.lat, together(a.callers, ops, func(i int) { db.append(a.records[i%len(a.records)], now) })...)
+		s.lat.together(a.callers, ops, func(i int) { db.append(a.records[i%len(a.records)], now) })
 	}
 	return s
 }

@@ -61,6 +61,7 @@ func (s *side) turn() {
 		syncs = s.syncs()
 	}
 	noted := len(s.lat)
+	s.lat = slices.Grow(s.lat, s.ops)
 	runtime.ReadMemStats(&m0)
 	start := time.Now()
 	s.run(s.ops)
@@ -153,9 +154,11 @@ func (l latencies) percentile(p int) time.Duration {
 func micros(d time.Duration) float64 { return float64(d) / 1e3 }
 
 // together has callers goroutines call op at the same time, n times in all, and
-// returns how long each call took.
-func together(callers, n int, op func(i int)) latencies {
-	lat := make(latencies, n)
+// notes how long each call took.
+func (l *latencies) together(callers, n int, op func(i int)) {
+	at := len(*l)
+	*l = append(*l, make(latencies, n)...)
+	lat := (*l)[at:]
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
@@ -167,5 +170,4 @@ func together(callers, n int, op func(i int)) latencies {
 		})
 	}
 	wg.Wait()
-	return lat
 }

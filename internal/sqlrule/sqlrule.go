@@ -11,6 +11,7 @@ import (
 // Rule is one rule, or a set of them.
 type Rule uint
 
+// The rules.
 const (
 	// CompareAndSet: the cursor moves only from where this consumer left it.
 	CompareAndSet Rule = 1 << iota

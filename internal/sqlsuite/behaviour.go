@@ -30,6 +30,7 @@ var behaviours = []struct {
 	{"retry_backoff", testRetryBackoff},
 	{"retry_succeeds", testRetrySucceeds},
 	{"skip_after_rollback", testSkipAfterRollback},
+	{"skip_with_raw", testSkipWithRaw},
 	{"handler_busy", testHandlerBusy},
 	{"handler_context", testHandlerContext},
 	{"handler_stops_with_context", testHandlerStops},
@@ -229,28 +230,27 @@ func testResets(t *testing.T, e *env) {
 
 // Retention passes a consumer that is running.
 func testOvertaken(t *testing.T, e *env) {
-	l := logOf("A", 0, 30)
+	l := logOf("A", 0, 700) // more than are read ahead
 	var told cursor.Start
 	o := sqlbridge.RunOptions{BatchRecords: 2, Reset: cursor.Earliest, OnReset: func(s cursor.Start) { told = s }}
 	all := l.all(0)
 	drops := func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
 		if rec.Offset == 3 {
-			l.drop(20)
+			l.drop(650)
 		}
 		return apply(ctx, tx, rec)
 	}
 	require.NoError(t, e.runToEnd(l, drops, o))
 	require.ErrorIs(t, told.Reset, cursor.ErrBehind)
-	require.EqualValues(t, 20, told.Lost.To)
-	require.NoError(t, e.exactly(append(all[:told.Lost.From], all[20:]...), 30))
+	require.EqualValues(t, 650, told.Lost.To)
+	require.NoError(t, e.exactly(append(all[:told.Lost.From], all[650:]...), 700))
 
-	failing := logOf("A", 30, 30)
-	failing.first = 0
+	failing := logOf("A", 700, 700)
 	err := e.b.Run(e.ctx, failing, consumer, func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
-		failing.drop(55)
+		failing.drop(1300)
 		return apply(ctx, tx, rec)
 	}, &sqlbridge.RunOptions{BatchRecords: 2})
 	var behind *cursor.RangeError
 	require.True(t, errors.As(err, &behind), err)
-	require.EqualValues(t, 55, behind.First)
+	require.EqualValues(t, 1300, behind.First)
 }

@@ -25,7 +25,7 @@ func testPositions(t *testing.T, e *env) {
 	// As the command does it: a database that is opened for reading, no bridge.
 	db, err := sql.Open(e.d.Name, "file:"+filepath.ToSlash(e.path)+"?mode=ro")
 	require.NoError(t, err)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	all, err := sqlbridge.Positions(e.ctx, db)
 	require.NoError(t, err)
 	want := func(name string, next uint64) sqlbridge.Position {
@@ -144,7 +144,7 @@ func runCheck(t *testing.T, d Driver) {
 		t.Run(c.name, func(t *testing.T) {
 			db, err := sql.Open(d.Name, c.dsn(t))
 			require.NoError(t, err)
-			defer db.Close()
+			defer func() { _ = db.Close() }()
 			if c.exec != "" {
 				_, err := db.Exec(c.exec)
 				require.NoError(t, err)
@@ -164,14 +164,14 @@ func runCheck(t *testing.T, d Driver) {
 	t.Run("refused", func(t *testing.T) {
 		db, err := sql.Open(d.Name, Mode{Journal: "OFF", Sync: "FULL"}.dsn(filepath.Join(t.TempDir(), "a.db"), 0))
 		require.NoError(t, err)
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		_, err = sqlbridge.Open(t.Context(), db, nil)
 		require.ErrorIs(t, err, sqlbridge.ErrUnsafe)
 	})
 	t.Run("defaults", func(t *testing.T) {
 		db, err := sql.Open(d.Name, file(t, ""))
 		require.NoError(t, err)
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		b, err := sqlbridge.Open(t.Context(), db, nil)
 		require.NoError(t, err)
 		r, err := b.Check(t.Context())
@@ -182,13 +182,13 @@ func runCheck(t *testing.T, d Driver) {
 	t.Run("all_connections_in_use", func(t *testing.T) {
 		db, err := sql.Open(d.Name, file(t, ""))
 		require.NoError(t, err)
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		b, err := sqlbridge.Open(t.Context(), db, nil)
 		require.NoError(t, err)
 		db.SetMaxOpenConns(2)
 		conn, err := db.Conn(t.Context())
 		require.NoError(t, err)
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		began := time.Now()
 		_, err = b.Check(t.Context())
 		require.NoError(t, err)

@@ -118,6 +118,31 @@ func testSkipAfterRollback(t *testing.T, e *env) {
 	require.NoError(t, e.skips(2, 0, 6))
 }
 
+// Savepoints of records, of the guard and of the handler do not get into each
+// other's way.
+func testSkipWithRaw(t *testing.T, e *env) {
+	l := logOf("A", 0, 12)
+	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		raw := tx.Raw()
+		for _, query := range []string{`SAVEPOINT mine`, `INSERT INTO noise (x) VALUES (1)`, `RELEASE mine`} {
+			if _, err := raw.ExecContext(ctx, query); err != nil {
+				return err
+			}
+		}
+		if err := apply(ctx, tx, rec); err != nil {
+			return err
+		}
+		if rec.Offset%4 == 0 {
+			return errPoison
+		}
+		return nil
+	}, &sqlbridge.RunOptions{Poison: sqlbridge.Skip})
+	require.NoError(t, err)
+	require.NoError(t, e.exactly(without(l.all(0), 0, 4, 8), 12))
+	require.NoError(t, e.skips(1, 0, 4, 8))
+	require.Equal(t, 9, e.noise())
+}
+
 // A lock that a handler meets elsewhere is waited for like one of the bridge's.
 func testHandlerBusy(t *testing.T, e *env) {
 	l := logOf("A", 0, 5)

@@ -113,7 +113,7 @@ func testOpenRows(t *testing.T, e *env) {
 func testSharedCache(t *testing.T, e *env) {
 	db, err := sql.Open(e.d.Name, e.m.dsn(e.path, 0)+"&cache=shared")
 	require.NoError(t, err)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	shared := *e
 	shared.db = db
 	shared.b, err = sqlbridge.Open(e.ctx, db, nil)
@@ -122,7 +122,7 @@ func testSharedCache(t *testing.T, e *env) {
 	require.NoError(t, shared.process(l, l.all(0)[:10], apply, nil))
 	reader, err := db.Conn(e.ctx)
 	require.NoError(t, err)
-	defer reader.Close()
+	defer func() { _ = reader.Close() }()
 	_, err = reader.ExecContext(e.ctx, `BEGIN`)
 	require.NoError(t, err)
 	_, err = sqlbridge.Positions(e.ctx, reader)

@@ -5,13 +5,47 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/sqlbridge"
 )
+
+// Benchmark compares the two on a driver: those of internal/drivers, that is; the
+// main module has internal/bench. Each iteration is one turn of each side.
+func Benchmark(b *testing.B, d Driver) {
+	for _, c := range []struct{ batch, records int }{{1000, 20_000}, {1, 300}} {
+		b.Run(fmt.Sprintf("batch=%d", c.batch), func(b *testing.B) {
+			recs := make([]evlog.Record, c.records)
+			for i := range recs {
+				recs[i] = evlog.Record{Key: fmt.Appendf(nil, "key-%012d", i%1000), Value: make([]byte, 100)}
+			}
+			x := NewBench(b, d, Modes[0], recs, c.batch, sqlbridge.RunOptions{})
+			sides := []func(){x.Bridge, func() { x.Plain(false) }, func() { x.Plain(true) }}
+			took := make([][]float64, len(sides))
+			for turn := 0; b.Loop(); turn++ {
+				for i := range sides {
+					side := (turn + i) % len(sides)
+					x.Reset()
+					start := time.Now()
+					sides[side]()
+					took[side] = append(took[side], float64(time.Since(start))/float64(c.records))
+				}
+			}
+			for i := range took {
+				slices.Sort(took[i])
+			}
+			median := func(side int) float64 { return took[side][len(took[side])/2] }
+			b.ReportMetric(median(0), "ns/op")
+			b.ReportMetric(median(1)/median(0), "ratio")
+			b.ReportMetric(median(2)/median(0), "ratio-by-hand")
+		})
+	}
+}
 
 // Bench does the same work in two ways: with package sqlbridge from a log, and
 // without any log or cursor, as the best an application can do by hand.

@@ -117,7 +117,7 @@ func (e *env) effects() (map[int64]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	all := map[int64]int{}
 	for rows.Next() {
 		var offset int64
@@ -178,10 +178,17 @@ func (e *env) lockFor(d time.Duration) (release func()) {
 	return func() { <-done }
 }
 
+// wrong is what a check found, in words. Errors in it are only told.
+type wrong string
+
+func (w wrong) Error() string { return string(w) }
+
+func wrongf(format string, args ...any) error { return wrong(fmt.Sprintf(format, args...)) }
+
 // is tests an error by errors.Is.
 func is(err, want error) error {
 	if !errors.Is(err, want) {
-		return fmt.Errorf("the error is %v, not %v", err, want)
+		return wrongf("the error is %v, not %v", err, want)
 	}
 	return nil
 }
@@ -190,7 +197,7 @@ func is(err, want error) error {
 func asError[E error](err error) error {
 	var want E
 	if !errors.As(err, &want) {
-		return fmt.Errorf("the error is %v, not a %T", err, want)
+		return wrongf("the error is %v, not a %T", err, want)
 	}
 	return nil
 }

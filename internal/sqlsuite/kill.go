@@ -80,7 +80,7 @@ func killRound(t *testing.T, d Driver, m Mode, log string, rng *rand.Rand, limit
 	dsn := m.dsn(filepath.Join(t.TempDir(), "app.db"), 5000)
 	db, err := sql.Open(d.Name, dsn)
 	require.NoError(t, err)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	// Half of the processes are killed early, so that one round takes many.
 	for {
 		delay := time.Duration(rng.Int64N(int64(400 * time.Millisecond)))
@@ -150,7 +150,7 @@ func applyChild(d Driver, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	db, err := sql.Open(d.Name, dsn)
 	if err != nil {
 		return err
@@ -206,12 +206,12 @@ func sameAsLog(ctx context.Context, db *sql.DB, log string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	rows, err := db.QueryContext(ctx, `SELECT offset, key, value FROM effect ORDER BY offset`)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	n := 0
 	for rec, err := range r.Records(ctx, 0) {
 		if err != nil {

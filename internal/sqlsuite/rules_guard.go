@@ -21,6 +21,9 @@ var guardRules = []rule{
 	{name: "handler_rolls_back_raw", off: sqlrule.Guard, check: ruleHandlerRollsBackRaw},
 	{name: "handler_begins_again", off: sqlrule.Guard, check: ruleHandlerBeginsAgain},
 	{name: "handler_commits", off: sqlrule.Claim, check: ruleHandlerCommits},
+	{name: "handler_commits_hidden", off: sqlrule.Claim, check: ruleHandlerCommitsHidden},
+	{name: "handler_commits_in_query", off: sqlrule.Claim, check: ruleHandlerCommitsInQuery},
+	{name: "handler_commits_prepared", off: sqlrule.Claim, check: ruleHandlerCommitsPrepared},
 	{name: "handler_commits_raw", off: sqlrule.Claim, check: ruleHandlerCommitsRaw},
 	{name: "handler_commits_and_begins", off: sqlrule.Claim, check: ruleHandlerCommitsAndBegins},
 	{name: "panic", off: sqlrule.CleanUp, check: rulePanic},
@@ -123,7 +126,7 @@ func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) 
 	err := e.process(l, l.all(0), h, nil)
 	var half *sqlbridge.CommittedError
 	if !errors.As(err, &half) || half.From != 0 || half.To != 10 {
-		return fmt.Errorf("the error is %v, and the cursor stands at %d", err, e.cursor())
+		return wrongf("the error is %v, and the cursor stands at %d", err, e.cursor())
 	}
 	before := calls
 	for _, err := range []error{
@@ -150,6 +153,38 @@ func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) 
 func ruleHandlerCommits(e *env) error {
 	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
 		_, err := tx.ExecContext(ctx, `COMMIT`)
+		return err
+	})
+}
+
+// The text begins like a harmless one.
+func ruleHandlerCommitsHidden(e *env) error {
+	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (1); COMMIT`)
+		return err
+	})
+}
+
+func ruleHandlerCommitsInQuery(e *env) error {
+	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+		rows, err := tx.QueryContext(ctx, `COMMIT`)
+		if err != nil {
+			return err
+		}
+		for rows.Next() {
+			return errors.New("COMMIT has a row")
+		}
+		return errors.Join(rows.Err(), rows.Close())
+	})
+}
+
+func ruleHandlerCommitsPrepared(e *env) error {
+	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+		st, err := tx.PrepareContext(ctx, `COMMIT`)
+		if err != nil {
+			return err
+		}
+		_, err = st.ExecContext(ctx)
 		return err
 	})
 }

@@ -46,7 +46,7 @@ func ruleBusyAtCommit(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, err = conn.ExecContext(e.ctx, `BEGIN`)
 	var n int
 	if err := errors.Join(err, conn.QueryRowContext(e.ctx, `SELECT count(*) FROM effect`).Scan(&n)); err != nil {
@@ -92,7 +92,7 @@ func ruleReadThenWrite(e *env) error {
 		return err
 	}
 	if !sqlbridge.IsBusy(foreign) || calls != 4 {
-		return fmt.Errorf("another one could write (%v), and the handler was called %d times", foreign, calls)
+		return wrongf("another one could write (%v), and the handler was called %d times", foreign, calls)
 	}
 	return nil
 }

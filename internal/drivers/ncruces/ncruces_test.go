@@ -13,3 +13,5 @@ var driver = sqlsuite.Driver{Name: "sqlite3"}
 func TestMain(m *testing.M) { sqlsuite.Main(m, driver) }
 
 func TestSuite(t *testing.T) { sqlsuite.Run(t, driver) }
+
+func BenchmarkSQLBridge(b *testing.B) { sqlsuite.Benchmark(b, driver) }
