@@ -63,9 +63,15 @@ func blocks(t *testing.T, page string) []block {
 // Every Go block of the README is a region of example_test.go, which is compiled
 // and run.
 func TestReadme_Go(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	regions := regionsOf(t, string(source))
+	regions := map[string]string{}
+	for _, file := range []string{"example_test.go", "sqlbridge_test.go"} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for name, text := range regionsOf(t, string(source)) {
+			require.NotContains(t, regions, name)
+			regions[name] = text
+		}
+	}
 	used := map[string]bool{}
 	for _, b := range blocks(t, "README.md") {
 		if b.lang != "go" {
@@ -196,10 +202,14 @@ func TestReadme_TwoCommands(t *testing.T) {
 func TestReadme_Files(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
-	names := regexp.MustCompile("`([a-z_]+\\.go)`").FindAllStringSubmatch(string(content), -1)
+	names := regexp.MustCompile("`((?:[a-z]+/)*)([a-z_]+\\.go)`").FindAllStringSubmatch(string(content), -1)
 	require.NotEmpty(t, names)
 	for _, m := range names {
-		_, err := os.Stat(filepath.Join(root, "evlog", m[1]))
+		dir := m[1]
+		if dir == "" {
+			dir = "evlog"
+		}
+		_, err := os.Stat(filepath.Join(root, dir, m[2]))
 		require.NoError(t, err)
 	}
 }
