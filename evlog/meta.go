@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -15,8 +14,7 @@ import (
 )
 
 const (
-	formatVersion    = 1
-	consumersVersion = 1
+	formatVersion = 1
 	// maxMetaBytes bounds log.json and consumers.json.
 	maxMetaBytes = 16 << 20
 )
@@ -63,6 +61,15 @@ func readMeta(dir vfs.Dir) (*meta, error) {
 		return nil, err
 	}
 	return parseMeta(b)
+}
+
+// metaIfKnown reads log.json where only the log's identity matters; nil: lost.
+func metaIfKnown(dir vfs.Dir) *meta {
+	m, err := readMeta(dir)
+	if err != nil {
+		return nil
+	}
+	return m
 }
 
 func parseMeta(b []byte) (*meta, error) {
@@ -253,33 +260,4 @@ func covered(gaps []OffsetRange, from, to uint64) bool {
 		from = next
 	}
 	return true
-}
-
-// maxCommitted returns the highest next_offset in consumers.json, 0 where there
-// is none. A damaged file is an error: what consumers have seen is not known.
-func maxCommitted(dir vfs.Dir) (uint64, error) {
-	b, err := readFile(dir, format.ConsumersName, maxMetaBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	var j struct {
-		Version   int `json:"version"`
-		Consumers map[string]struct {
-			NextOffset uint64 `json:"next_offset"`
-		} `json:"consumers"`
-	}
-	if err := json.Unmarshal(b, &j); err != nil {
-		return 0, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
-	}
-	if j.Version > consumersVersion {
-		return 0, fmt.Errorf("%s: version %d: %w", pathOf(dir, format.ConsumersName), j.Version, ErrVersion)
-	}
-	var highest uint64
-	for _, c := range j.Consumers {
-		highest = max(highest, c.NextOffset)
-	}
-	return highest, nil
 }

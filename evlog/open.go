@@ -252,7 +252,7 @@ func (l *Log) survey(ctx context.Context, names []string) (survey, error) {
 		return s, fmt.Errorf("evlog: open: %w", corrupt(l.dir, base, 0, base, errors.New("the active segment is missing")))
 	}
 	var err error
-	if s.unfinished, err = neverHeldARecord(ctx, l.dir, s); err != nil {
+	if s.unfinished, err = neverHeldARecord(ctx, l.dir, l.meta, s); err != nil {
 		return s, err
 	}
 	if l.meta == nil && !s.unfinished {
@@ -272,7 +272,7 @@ func durableUnknown(err error) bool {
 
 // surveyEmpty decides what a directory without any segment is.
 func (l *Log) surveyEmpty(s *survey) error {
-	committed, err := maxCommitted(l.dir)
+	committed, err := maxCommitted(l.dir, l.meta)
 	if err != nil {
 		return wrap("open", err)
 	}
@@ -288,7 +288,7 @@ func (l *Log) surveyEmpty(s *survey) error {
 }
 
 // neverHeldARecord reports whether the log is as creation leaves it.
-func neverHeldARecord(ctx context.Context, dir vfs.Dir, s survey) (bool, error) {
+func neverHeldARecord(ctx context.Context, dir vfs.Dir, m *meta, s survey) (bool, error) {
 	if len(s.segments) != 1 || s.segments[0] != 0 || s.durable.NextOffset > 0 {
 		return false, nil
 	}
@@ -312,7 +312,7 @@ func neverHeldARecord(ctx context.Context, dir vfs.Dir, s survey) (bool, error) 
 	if fr.limit > 0 && !onlyZeros(ctx, f, fr.limit) {
 		return false, nil
 	}
-	committed, err := maxCommitted(dir)
+	committed, err := maxCommitted(dir, m)
 	return err == nil && committed == 0, ctx.Err()
 }
 
@@ -434,7 +434,7 @@ func lostSegments(dir vfs.Dir) error {
 			Err:  fmt.Errorf("every segment is missing, and offsets below %d were in use", d.NextOffset),
 		})
 	}
-	if committed, err := maxCommitted(dir); err != nil || committed > 0 {
+	if committed, err := maxCommitted(dir, metaIfKnown(dir)); err != nil || committed > 0 {
 		return fmt.Errorf("evlog: open: %w", &CorruptError{
 			Path: dir.Path(),
 			Err:  errors.Join(fmt.Errorf("every segment is missing, and consumers have read up to offset %d", committed), err),

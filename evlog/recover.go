@@ -147,7 +147,7 @@ func (l *Log) checkAcknowledged(s survey, res scanResult) error {
 	if s.durableErr != nil {
 		// Consumers commit durable offsets only: what they have finished was
 		// acknowledged, and giving its offsets out again would be silent.
-		committed, err := maxCommitted(l.dir)
+		committed, err := maxCommitted(l.dir, l.meta)
 		if err != nil {
 			return wrap("open", err)
 		}

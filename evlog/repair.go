@@ -90,7 +90,7 @@ type repairer struct {
 	meta       *meta // nil: to be written anew
 	durable    format.Durable
 	durableErr error
-	committed  uint64 // highest next_offset in consumers.json
+	committed  uint64 // highest next_offset of the log's consumers
 	pending    []func() error
 }
 
@@ -145,7 +145,7 @@ func (p *repairer) survey() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeta) {
 		return wrap("repair", err)
 	}
-	if p.committed, err = maxCommitted(p.dir); err != nil {
+	if p.committed, err = maxCommitted(p.dir, p.meta); err != nil {
 		return fmt.Errorf("evlog: repair: %w; it says how far consumers have read: mend it or move it away first", err)
 	}
 	if len(p.segments) == 0 && p.durable.NextOffset == 0 && p.committed == 0 {
@@ -180,7 +180,7 @@ func mustHoldDamaged(dir vfs.Dir) error {
 	if errors.Is(err, ErrCorrupt) {
 		return nil
 	}
-	if committed, cerr := maxCommitted(dir); cerr != nil || committed > 0 {
+	if committed, cerr := maxCommitted(dir, metaIfKnown(dir)); cerr != nil || committed > 0 {
 		return nil
 	}
 	return err

@@ -83,7 +83,7 @@ type verifier struct {
 	report      *VerifyReport
 	d           format.Durable
 	assumed     error
-	committed   uint64 // highest next_offset in consumers.json, where DURABLE is lost
+	committed   uint64 // highest next_offset of the log's consumers, where DURABLE is lost
 	segments    listing
 	done, total int64
 }
@@ -98,7 +98,7 @@ func (v *verifier) run(ctx context.Context) error {
 		return err
 	}
 	if v.assumed != nil {
-		if v.committed, err = maxCommitted(v.r.dir); err != nil {
+		if v.committed, err = maxCommitted(v.r.dir, v.r.meta); err != nil {
 			v.notice(format.ConsumersName, err)
 		}
 	}

@@ -378,19 +378,34 @@ func followed(b []byte, pos int64, lowest uint64) bool {
 	return false
 }
 
-// committed is the highest offset in consumers.json.
-func (im Image) committed() uint64 {
+// committed is the highest offset in consumers.json that may be this log's: not
+// that of a cursor for a log with another id.
+func (im Image) committed() (highest uint64) {
+	type cursors map[string]struct {
+		Next uint64 `json:"next_offset"`
+	}
 	var c struct {
-		Consumers map[string]struct {
-			Next uint64 `json:"next_offset"`
-		} `json:"consumers"`
+		LogID     string             `json:"log_id"`
+		Consumers cursors            `json:"consumers"`
+		Others    map[string]cursors `json:"other_logs"`
+	}
+	var m struct {
+		ID string `json:"id"`
 	}
 	if json.Unmarshal(im["consumers.json"], &c) != nil {
 		return 0
 	}
-	var highest uint64
-	for _, v := range c.Consumers {
-		highest = max(highest, v.Next)
+	_ = json.Unmarshal(im["log.json"], &m) // without an id, all of them count
+	count := func(id string, of cursors) {
+		for _, v := range of {
+			if id == m.ID || id == "" || m.ID == "" {
+				highest = max(highest, v.Next)
+			}
+		}
+	}
+	count(c.LogID, c.Consumers)
+	for id, of := range c.Others {
+		count(id, of)
 	}
 	return highest
 }
