@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -27,8 +26,6 @@ type housekeeper struct {
 	done   chan struct{}
 
 	closing chan struct{} // closed when the log is being closed
-
-	fileMu sync.Mutex // one writer of indexes at a time
 }
 
 type indexJob struct {
@@ -123,15 +120,18 @@ func (h *housekeeper) do(job indexJob) {
 	if h.l.poisoned() {
 		return
 	}
-	h.fileMu.Lock()
-	err := writeIndex(h.l.dir, job.header, job.entries)
-	h.fileMu.Unlock()
+	h.l.closed.mu.Lock()
+	_, err := h.l.dir.Stat(format.SegmentName(job.header.Base))
+	if err == nil { // an index without its segment would stay for ever
+		err = writeIndex(h.l.dir, job.header, job.entries)
+	}
+	h.l.closed.mu.Unlock()
 	h.report(job.header.Base, err)
 }
 
 func (h *housekeeper) report(base uint64, err error) {
-	if errors.Is(err, context.Canceled) {
-		return
+	if errors.Is(err, context.Canceled) || gone(err) {
+		return // or the segment was removed
 	}
 	if err != nil {
 		h.l.logger.Warn("index not written; a later opening will", "segment", base, "err", err)
@@ -162,10 +162,7 @@ func (h *housekeeper) check(ctx context.Context, base, end uint64) {
 		h.report(base, err)
 		return
 	}
-	h.fileMu.Lock()
-	err = rebuildIndex(ctx, h.l.dir, f, base, end, h.l.config.IndexBytes)
-	h.fileMu.Unlock()
-	h.report(base, err)
+	h.report(base, h.l.rebuildIndex(ctx, f, base, end))
 }
 
 // Reindex writes the index of every closed segment anew, keeping what the old
@@ -189,7 +186,7 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 		err := l.reindexOne(ctx, base, all[i+1])
 		if err == nil {
 			written++
-		} else if firstErr == nil {
+		} else if firstErr == nil && !gone(err) {
 			firstErr = fmt.Errorf("evlog: reindex segment %d: %w", base, err)
 		}
 		if progress != nil {
@@ -215,8 +212,21 @@ func (l *Log) reindexOne(ctx context.Context, base, end uint64) error {
 		return err
 	}
 	defer f.Close()
-	l.house.fileMu.Lock()
-	defer l.house.fileMu.Unlock()
+	return l.rebuildIndex(ctx, f, base, end)
+}
+
+// rebuildIndex writes the index of the closed segment f anew, unless the
+// segment was removed or replaced since f was opened.
+func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base, end uint64) error {
+	l.closed.mu.Lock()
+	defer l.closed.mu.Unlock()
+	same, err := l.dir.Same(format.SegmentName(base), f)
+	if err == nil && !same {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return err
+	}
 	return rebuildIndex(ctx, l.dir, f, base, end, l.config.IndexBytes)
 }
 

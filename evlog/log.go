@@ -47,6 +47,8 @@ type Log struct {
 	meta       *meta
 	noRoom     error // why the last roll did not happen; nil if it did
 
+	closed closedSegments
+
 	dead chan struct{} // closed when the log is poisoned
 	turn chan struct{} // holds one token while somebody works on the files
 	act  active        // belongs to the turn

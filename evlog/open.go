@@ -32,7 +32,7 @@ func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		dir:    d,
+		dir:    &stickyDir{Dir: d},
 		opts:   o,
 		clock:  o.Clock,
 		logger: o.Logger,
@@ -124,6 +124,7 @@ func (l *Log) begin(names []string) {
 	l.nextOffset, l.segBytes = a.next, a.pos
 	l.sinceEntry = a.index.since
 	l.pub.set(l.position())
+	l.closed.below.Store(a.base)
 	l.reader = newLogReader(l)
 	l.house.start(l, names)
 	l.zero.start(l)

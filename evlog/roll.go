@@ -145,6 +145,7 @@ func (l *Log) finishRoll() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
+	l.closed.below.Store(l.act.base)
 	l.finishWaiting(nil)
 	l.reader.rolled(l.act.base)
 	l.mu.Lock()

@@ -1,0 +1,67 @@
+package evlog
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// closedSegments keeps those apart who change closed segments or their indexes:
+// retention, compaction, and the housekeeper. Appends and readers need none of
+// it.
+type closedSegments struct {
+	// mu is held for the replacement or the removal of one segment or index,
+	// never across a whole run. What was found out without it may have changed:
+	// whoever prepared a change looks again under mu whether the file is still
+	// the one that was read (vfs.Dir.Same), or whether changes is what it was.
+	// Taken after the turn, where both are held; Log.mu may be taken under it.
+	mu sync.Mutex
+	//lint:ignore U1000 for retention and compaction, the next steps
+	changes uint64 // replacements, merges and removals of segments so far
+
+	// below is the base of the active segment, once the roll that made it has
+	// done its last step: segments with a lower base are closed for good. Between
+	// a new name and the end of its roll the one before is not.
+	below atomic.Uint64
+}
+
+// change does one replacement, merge or removal.
+//
+//lint:ignore U1000 for retention and compaction, the next steps
+func (c *closedSegments) change(do func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+	return do()
+}
+
+// mark returns the number of changes so far, for asking whether there were any
+// since.
+//
+//lint:ignore U1000 for retention and compaction, the next steps
+func (c *closedSegments) mark() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changes
+}
+
+// stickyDir is a directory whose syncs fail for good after one failed. A failed
+// sync may have lost names that others made and have not synced yet, and the
+// next one would report success (D6): who syncs last would believe in a name
+// that is not there. A writer has one for everything that it does (I5).
+type stickyDir struct {
+	vfs.Dir
+	mu  sync.Mutex // held across a sync; guards err
+	err error
+}
+
+// Sync makes the names in the directory durable.
+func (d *stickyDir) Sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err = d.Dir.Sync()
+	}
+	return d.err
+}
