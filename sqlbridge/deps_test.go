@@ -17,7 +17,7 @@ func TestDeps(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Fields(string(out))
 	}
-	for _, pkg := range []string{"cursor", "sqlbridge"} {
+	for _, pkg := range []string{"cursor", "sqlbridge", "sqlbridge/tablelog"} {
 		for _, dep := range deps(pkg) {
 			require.NotContains(t, strings.ToLower(strings.TrimPrefix(dep, "github.com/evlog-go/")), "sqlite", "%s imports %s", pkg, dep)
 			require.NotContains(t, dep, "modernc.org")
