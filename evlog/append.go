@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"syscall"
+
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // chunkBytes is the size from which a chunk counts as full. It stays in the
@@ -234,8 +236,8 @@ func (l *Log) checkOffsetsLocked(records []Record, src offsetSource) error {
 		switch off := records[i].Offset; {
 		case off < lowest:
 			return fmt.Errorf("evlog: offset %d: %w (lowest possible: %d)", off, ErrOffsetOrder, lowest)
-		case off == math.MaxUint64:
-			return fmt.Errorf("evlog: offset %d: %w", off, ErrTooLarge)
+		case off > format.MaxOffset:
+			return fmt.Errorf("evlog: offset %d: %w (the highest is %d)", off, ErrTooLarge, uint64(format.MaxOffset))
 		}
 		lowest = records[i].Offset + 1
 	}

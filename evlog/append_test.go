@@ -333,15 +333,14 @@ func TestAppendExact_HighestOffset(t *testing.T) {
 	l := p.open(t, nil)
 	r := rec("k", "v")
 	r.Offset = math.MaxUint64
-	require.Error(t, l.AppendExact(p.ctx, r))
+	require.ErrorIs(t, l.AppendExact(p.ctx, r), evlog.ErrTooLarge)
 	r.Offset = math.MaxUint64 - 1
-	if err := l.AppendExact(p.ctx, r); err == nil {
-		_, err = l.Append(p.ctx, rec("k", "one too many"))
-		require.Error(t, err, "there is no offset left")
-		_, err = l.Enqueue(p.ctx, rec("k", "a"), rec("k", "b"))
-		require.Error(t, err)
-		require.Len(t, p.all(t), 1)
-	}
+	require.NoError(t, l.AppendExact(p.ctx, r))
+	_, err := l.Append(p.ctx, rec("k", "one too many"))
+	require.ErrorIs(t, err, evlog.ErrTooLarge, "there is no offset left")
+	_, err = l.Enqueue(p.ctx, rec("k", "a"), rec("k", "b"))
+	require.ErrorIs(t, err, evlog.ErrTooLarge)
+	require.Len(t, p.all(t), 1)
 	require.NoError(t, l.Close())
 	p.verified(t)
 	p.open(t, nil)

@@ -219,19 +219,9 @@ func readFull(f vfs.File, b []byte, pos int64) error {
 	return err
 }
 
-// invalidRecord reports whether err says that bytes are no valid record, as
-// opposed to an error of reading them.
-func invalidRecord(err error) bool {
-	for _, e := range []error{
-		format.ErrLength, format.ErrShort, format.ErrKey,
-		format.ErrCRC, format.ErrOrder, format.ErrZeros, errFileEnds,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
+// invalidRecord reports whether err says that bytes are no valid record, or that
+// there are none, as opposed to an error of reading them.
+func invalidRecord(err error) bool { return format.Invalid(err) || errors.Is(err, errFileEnds) }
 
 // scanResult is what a pass over a segment's valid prefix found.
 type scanResult struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -369,10 +370,12 @@ func (p *repairer) lost(base uint64, res damage) bool {
 }
 
 // restartAt is an offset above everything that was ever given out: a record
-// takes 28 bytes at least.
+// takes 28 bytes at least. Where the offsets end, it is the last number there is:
+// such a log takes no more records.
 func (p *repairer) restartAt(base uint64, res damage) uint64 {
 	cut := uint64(res.size - res.end)
-	next := max(res.next+(cut+format.HeaderSize-1)/format.HeaderSize, p.committed, base+1)
+	most := (cut + format.HeaderSize - 1) / format.HeaderSize
+	next := max(res.next+min(most, math.MaxUint64-res.next), p.committed, base+1)
 	if p.durableErr == nil {
 		next = max(next, p.durable.NextOffset, p.durable.Base)
 	}

@@ -88,7 +88,8 @@ func TestDump_TinyFiles(t *testing.T) {
 const seedTime = 1_600_000_000_000
 
 // Records larger than what is in memory at once, whole and damaged, and the
-// highest offset there is, behind which nothing can come.
+// highest offset there is, behind which nothing can come, not even the number
+// after it.
 func TestDump_LargeRecordsAndHighestOffset(t *testing.T) {
 	const name = "00000000000000000000.log"
 	large := bytes.Repeat([]byte("0123456789"), 3*windowBytes/10)
@@ -96,7 +97,7 @@ func TestDump_LargeRecordsAndHighestOffset(t *testing.T) {
 	second := int64(len(file))
 	file = format.Append(file, 1, seedTime, 0, []byte("key"), large)
 	third := int64(len(file))
-	file = format.Append(file, math.MaxUint64, seedTime, 0, nil, nil)
+	file = format.Append(file, format.MaxOffset, seedTime, 0, nil, nil)
 	end := int64(len(file))
 	record := func(pos, end int64) place { return place{"record", pos, end - pos} }
 
@@ -109,5 +110,7 @@ func TestDump_LargeRecordsAndHighestOffset(t *testing.T) {
 	}, dumpItems(t, name, file, 0))
 
 	file = format.Append(file[:end], 2, seedTime, 0, nil, nil)
+	require.Equal(t, place{"damage", end, format.HeaderSize}, dumpItems(t, name, file, third)[1])
+	file = format.Append(file[:end], math.MaxUint64, seedTime, 0, nil, nil)
 	require.Equal(t, place{"damage", end, format.HeaderSize}, dumpItems(t, name, file, third)[1])
 }

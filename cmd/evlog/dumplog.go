@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,7 +25,7 @@ func (d *dumper) log() error {
 		}
 		h, err := d.check(pos, lowest)
 		switch {
-		case isInvalid(err):
+		case format.Invalid(err):
 			if pos, err = d.invalid(search, pos, lowest, err); err != nil {
 				return err
 			}
@@ -39,9 +37,6 @@ func (d *dumper) log() error {
 			return err
 		}
 		pos += h.Size()
-		if h.Offset == math.MaxUint64 {
-			return d.rest(pos)
-		}
 		lowest = h.Offset + 1
 	}
 	return nil
@@ -78,18 +73,6 @@ func (d *dumper) pause() error {
 	}
 }
 
-// rest is the end of a file that holds the highest offset there is.
-func (d *dumper) rest(pos int64) error {
-	zeros, err := d.w.zerosUpTo(pos)
-	switch {
-	case err != nil || pos == d.w.size:
-		return err
-	case zeros == d.w.size:
-		return d.putZeros(pos)
-	}
-	return d.putDamage(pos, d.w.size-pos, format.ErrOrder)
-}
-
 // baseOf is the lowest offset that the file's name allows.
 func baseOf(path string) uint64 {
 	digits, _, _ := strings.Cut(filepath.Base(path), ".")
@@ -120,18 +103,6 @@ func (d *dumper) check(pos int64, lowest uint64) (format.Header, error) {
 		err = format.ErrCRC
 	}
 	return h, err
-}
-
-// isInvalid tells bytes that are no record from a file that cannot be read.
-func isInvalid(err error) bool {
-	for _, invalid := range []error{
-		format.ErrLength, format.ErrShort, format.ErrKey, format.ErrCRC, format.ErrOrder, format.ErrZeros,
-	} {
-		if errors.Is(err, invalid) {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *dumper) putZeros(pos int64) error {

@@ -107,6 +107,9 @@ func DecodeRec(b []byte, lowest uint64) (Rec, int64, error) {
 	if r.Offset < lowest {
 		return Rec{}, 0, fmt.Errorf("offset %d below %d", r.Offset, lowest)
 	}
+	if r.Offset+1 == 0 {
+		return Rec{}, 0, errors.New("offset without a next one")
+	}
 	return r, 8 + length, nil
 }
 

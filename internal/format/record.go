@@ -20,6 +20,9 @@ const (
 	MaxLength = 1 << 30
 	// MaxKey is the longest key in bytes.
 	MaxKey = 1<<16 - 1
+	// MaxOffset is the highest offset of a record. The next offset, one more, must
+	// be a number too.
+	MaxOffset = 1<<64 - 2
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -38,8 +41,20 @@ var (
 	ErrKey    = errors.New("key longer than the record")
 	ErrCRC    = errors.New("crc mismatch")
 	ErrOrder  = errors.New("offset not above the one before")
+	ErrOffset = errors.New("offset out of range")
 	ErrZeros  = errors.New("zeros where a record should be")
 )
+
+// Invalid reports whether err says that bytes are no valid record, as opposed
+// to an error of reading them.
+func Invalid(err error) bool {
+	for _, e := range []error{ErrLength, ErrShort, ErrKey, ErrCRC, ErrOrder, ErrOffset, ErrZeros} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
 
 // Header is the fixed part of a record.
 type Header struct {
@@ -102,6 +117,8 @@ func (h Header) Check(remaining int64, lowest uint64) error {
 		return ErrKey
 	case h.Offset < lowest:
 		return ErrOrder
+	case h.Offset > MaxOffset:
+		return ErrOffset
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ var goldenRecords = []struct {
 	},
 	{
 		name: "highest of everything",
-		rec:  evtest.Rec{Offset: math.MaxUint64, TimeMS: math.MaxInt64, Schema: math.MaxUint16},
-		hex:  "14000000 8b8b9c32 ffffffffffffffff ffffffffffffff7f ffff 0000",
+		rec:  evtest.Rec{Offset: math.MaxUint64 - 1, TimeMS: math.MaxInt64, Schema: math.MaxUint16},
+		hex:  "14000000 367cdf05 feffffffffffffff ffffffffffffff7f ffff 0000",
 	},
 	{
 		name: "lowest time",
@@ -121,6 +121,7 @@ func TestRecord_Refuses(t *testing.T) {
 		{"length 1 GiB in a small file", set(0, 0, 0, 0, 0x40), 0, format.ErrShort},
 		{"key longer than the record", set(26, 6), 0, format.ErrKey},
 		{"offset below the lowest", good, 6, format.ErrOrder},
+		{"offset without one after it", unhex(t, "14000000 8b8b9c32 ffffffffffffffff ffffffffffffff7f ffff 0000"), 0, format.ErrOffset},
 		{"value changed", set(len(good)-1, 'X'), 0, format.ErrCRC},
 		{"crc changed", set(4, good[4]^1), 0, format.ErrCRC},
 		{"offset changed", set(8, 6), 0, format.ErrCRC},
@@ -192,6 +193,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzRecordEncode(f *testing.F) {
 	f.Add(uint64(0), int64(0), uint16(0), []byte(nil), []byte(nil))
 	f.Add(uint64(math.MaxUint64), int64(math.MinInt64), uint16(9), []byte("k"), []byte("v"))
+	f.Add(uint64(format.MaxOffset), int64(math.MinInt64), uint16(9), []byte("k"), []byte("v"))
 	f.Fuzz(func(t *testing.T, offset uint64, ts int64, schema uint16, key, value []byte) {
 		if len(key) > format.MaxKey {
 			key = key[:format.MaxKey]
@@ -199,10 +201,12 @@ func FuzzRecordEncode(f *testing.F) {
 		b := format.Append(nil, offset, ts, schema, key, value)
 		require.Equal(t, evtest.EncodeRec(evtest.Rec{Offset: offset, TimeMS: ts, Schema: schema, Key: key, Value: value}), b)
 		_, err := format.Parse(b, offset)
-		require.NoError(t, err)
-		if offset < math.MaxUint64 {
-			_, err = format.Parse(b, offset+1)
-			require.ErrorIs(t, err, format.ErrOrder)
+		if offset > format.MaxOffset {
+			require.ErrorIs(t, err, format.ErrOffset)
+			return
 		}
+		require.NoError(t, err)
+		_, err = format.Parse(b, offset+1)
+		require.ErrorIs(t, err, format.ErrOrder)
 	})
 }
