@@ -263,7 +263,7 @@ func (l *Log) encodeLocked(records []Record, size, now int64, src offsetSource, 
 		if src == offsetsCarried {
 			l.nextOffset = r.Offset
 		}
-		l.sinceEntry = c.add(l.nextOffset, ms, r, l.sinceEntry, l.config.IndexBytes)
+		c.add(l.nextOffset, ms, r, &l.spacing)
 		l.nextOffset++
 	}
 	if wait {
@@ -284,7 +284,7 @@ func (l *Log) beginSegmentLocked() *chunk {
 	}
 	c := l.curLocked()
 	c.roll = true
-	l.segBytes, l.sinceEntry = 0, -1
+	l.segBytes, l.spacing = 0, newSpacing(l.config.IndexBytes)
 	return c
 }
 

@@ -42,21 +42,16 @@ func (c *commit) finish(err error) {
 	close(c.done)
 }
 
-// add encodes a record. sinceEntry is the number of bytes since the segment's
-// last index entry, interval the distance wanted; the new count is returned.
-func (c *chunk) add(offset uint64, timeMS int64, r *Record, sinceEntry, interval int64) int64 {
+// add encodes a record, the next one of a segment with this spacing.
+func (c *chunk) add(offset uint64, timeMS int64, r *Record, s *spacing) {
 	pos := len(c.buf)
 	c.buf = format.Append(c.buf, offset, timeMS, r.Schema, r.Key, r.Value)
-	c.note(format.ParseHeader(c.buf[pos:]), pos)
-	if sinceEntry < 0 || sinceEntry >= interval {
-		c.index = append(c.index, chunkEntry{offset: offset, pos: pos, maxTimeMS: c.summary.MaxTimeMS})
-		sinceEntry = 0
-	}
-	return sinceEntry + int64(len(c.buf)-pos)
+	c.note(format.ParseHeader(c.buf[pos:]), pos, s)
 }
 
-// note takes the record at pos of buf, the last one so far, into the summary.
-func (c *chunk) note(h format.Header, pos int) {
+// note takes the record at pos of buf, the last one so far, into the summary and
+// the index.
+func (c *chunk) note(h format.Header, pos int, spacing *spacing) {
 	s := &c.summary
 	if s.Records == 0 {
 		s.MinTimeMS, s.MaxTimeMS = h.TimeMS, h.TimeMS
@@ -67,6 +62,9 @@ func (c *chunk) note(h format.Header, pos int) {
 		s.Tombstones++
 	}
 	s.Records++
+	if spacing.next(h.Size()) {
+		c.index = append(c.index, chunkEntry{offset: h.Offset, pos: pos, maxTimeMS: s.MaxTimeMS})
+	}
 	c.last, c.lastPos = h, pos
 	c.next = h.Offset + 1
 }
@@ -92,8 +90,9 @@ func (c *chunk) enqueued() (n uint64) {
 }
 
 // dropPending removes what Append's callers wait for, whose write failed. What
-// was enqueued stays, with its offsets; the missing ones become a hole.
-func (c *chunk) dropPending() {
+// was enqueued stays, with its offsets; the missing ones become a hole. interval
+// is that of the index.
+func (c *chunk) dropPending(interval int64) {
 	kept := c.buf[:0]
 	at := 0
 	for _, p := range c.pending {
@@ -104,20 +103,18 @@ func (c *chunk) dropPending() {
 	c.buf = kept
 	c.pending = c.pending[:0]
 	c.commit = nil
-	c.resummarize()
+	c.resummarize(interval)
 }
 
-// resummarize computes everything that is derived from buf.
-func (c *chunk) resummarize() {
+// resummarize computes everything that is derived from buf. How far back the
+// last entry before the chunk lies is not known any more: it gets one at its
+// beginning.
+func (c *chunk) resummarize(interval int64) {
 	c.summary, c.next, c.index = format.IndexHeader{}, 0, c.index[:0]
-	entryAt := 0
+	s := newSpacing(interval)
 	for pos := 0; pos < len(c.buf); {
 		h := format.ParseHeader(c.buf[pos:])
-		c.note(h, pos)
-		if pos >= entryAt {
-			c.index = append(c.index, chunkEntry{offset: h.Offset, pos: pos, maxTimeMS: c.summary.MaxTimeMS})
-			entryAt = pos + DefaultIndexBytes
-		}
+		c.note(h, pos, &s)
 		pos += int(h.Size())
 	}
 }

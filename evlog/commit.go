@@ -185,7 +185,7 @@ func (l *Log) giveUp(chunks []*chunk, full error) error {
 		if c.commit != nil {
 			c.commit.finish(full)
 		}
-		c.dropPending()
+		c.dropPending(l.config.IndexBytes)
 	}
 	l.mu.Lock()
 	l.stats.DiskFull++

@@ -16,17 +16,38 @@ import (
 // errIndexStale: the index does not belong to the segment as it is now.
 var errIndexStale = errors.New("index does not match its segment")
 
-// indexBuilder collects what the index of a segment needs while records are
-// appended to it or read from it, in order.
-type indexBuilder struct {
-	interval int64 // bytes between entries
-	header   format.IndexHeader
-	entries  []format.IndexEntry
+// spacing is the rule which records of a segment get an index entry: the first
+// one, and then one whenever the records from the last entry's on take at least
+// the interval.
+type spacing struct {
+	interval int64 // bytes
 	since    int64 // bytes since the last entry's record began; -1: no entry yet
 }
 
+func newSpacing(interval int64) spacing { return spacing{interval: interval, since: -1} }
+
+// next takes the segment's next record, which has size bytes, and reports
+// whether it gets an entry.
+func (s *spacing) next(size int64) bool {
+	due := s.since < 0 || s.since >= s.interval
+	if due {
+		s.since = 0
+	}
+	s.since += size
+	return due
+}
+
+// indexBuilder collects what the index of a segment needs while its records are
+// read, written or copied from another one, in order. Memory: 24 bytes for each
+// interval of the segment.
+type indexBuilder struct {
+	spacing
+	header  format.IndexHeader
+	entries []format.IndexEntry
+}
+
 func newIndexBuilder(base uint64, interval int64) *indexBuilder {
-	return &indexBuilder{interval: interval, header: format.IndexHeader{Base: base}, since: -1}
+	return &indexBuilder{spacing: newSpacing(interval), header: format.IndexHeader{Base: base}}
 }
 
 // add takes the record that stands at pos, behind the one added before.
@@ -42,11 +63,9 @@ func (b *indexBuilder) add(pos int64, h format.Header) {
 	if h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0) {
 		x.Tombstones++
 	}
-	if b.since < 0 || b.since >= b.interval {
+	if b.next(h.Size()) {
 		b.entries = append(b.entries, format.IndexEntry{Offset: h.Offset, Pos: pos, MaxTimeMS: x.MaxTimeMS})
-		b.since = 0
 	}
-	b.since += h.Size()
 	x.Records++
 	x.LogSize = pos + h.Size()
 }

@@ -36,7 +36,7 @@ type Log struct {
 	buffered   int64      // bytes in cur, queue, and in the hands of the turn
 	nextOffset uint64     // that the next record gets
 	segBytes   int64      // size of the active segment with everything buffered
-	sinceEntry int64      // bytes since its last index entry; -1: none yet
+	spacing    spacing    // of its index entries, with everything buffered
 	err        error      // set once: closed or poisoned
 	closing    bool       // no new records
 	hookOK     bool       // appending is allowed: see ErrHookRequired

@@ -122,7 +122,7 @@ func (l *Log) begin(names []string) {
 	a := &l.act
 	l.id, l.config = l.meta.ID, l.meta.Config.stored()
 	l.nextOffset, l.segBytes = a.next, a.pos
-	l.sinceEntry = a.index.since
+	l.spacing = a.index.spacing
 	l.pub.set(l.position())
 	l.closed.below.Store(a.base)
 	l.reader = newLogReader(l)
