@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/clock"
 )
 
 // Defaults of Options.
@@ -96,16 +97,7 @@ func (o *Options) withDefaults() (Options, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
-		c.Clock = systemClock{time.Now()}
+		c.Clock = clock.NewSystem()
 	}
 	return c, nil
-}
-
-type systemClock struct{ start time.Time }
-
-func (systemClock) Now() time.Time           { return time.Now() }
-func (c systemClock) Elapsed() time.Duration { return time.Since(c.start) }
-func (systemClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
 }

@@ -1,6 +1,10 @@
 package evlog
 
-import "time"
+import (
+	"time"
+
+	"github.com/evlog-go/evlog/internal/clock"
+)
 
 // Clock is the time as the log sees it. The zero Options use the system's;
 // evlogtest has one that tests can move. Safe for concurrent use.
@@ -14,13 +18,4 @@ type Clock interface {
 	Timer(d time.Duration) (c <-chan time.Time, stop func())
 }
 
-type systemClock struct{ start time.Time }
-
-func newSystemClock() Clock { return systemClock{time.Now()} }
-
-func (systemClock) Now() time.Time           { return time.Now() }
-func (c systemClock) Elapsed() time.Duration { return time.Since(c.start) }
-func (systemClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
-}
+var _ Clock = clock.System{}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/evlog-go/evlog/internal/clock"
 )
 
 // Defaults of Options.
@@ -194,7 +196,7 @@ func (o *Options) withDefaults() (Options, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
-		c.Clock = newSystemClock()
+		c.Clock = clock.NewSystem()
 	}
 	return c, nil
 }
@@ -211,7 +213,7 @@ func (o *ReaderOptions) withDefaults() (ReaderOptions, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
-		c.Clock = newSystemClock()
+		c.Clock = clock.NewSystem()
 	}
 	return c, nil
 }

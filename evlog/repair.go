@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 
+	"github.com/evlog-go/evlog/internal/clock"
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
 )
@@ -62,7 +63,7 @@ func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport
 	if err := mustHoldDamaged(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	p := &repairer{ctx: ctx, dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: newSystemClock()}
+	p := &repairer{ctx: ctx, dir: d, opts: o, report: &RepairReport{Executed: o.Execute}, clock: clock.NewSystem()}
 	var lock *writerLock
 	if o.Execute {
 		if lock, err = lockWriter(d, p.clock); err != nil {

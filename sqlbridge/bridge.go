@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/clock"
 	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
@@ -104,7 +105,7 @@ func newBridge(ctx context.Context, db *sql.DB, opts *Options) *Bridge {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Clock == nil {
-		o.Clock = systemClock{time.Now()}
+		o.Clock = clock.NewSystem()
 	}
 	return &Bridge{db: db, busyFor: o.BusyFor, logger: o.Logger, clock: o.Clock, rules: sqlrule.From(ctx)}
 }
@@ -121,13 +122,4 @@ func (b *Bridge) offset(o uint64) (int64, error) {
 		return 0, fmt.Errorf("sqlbridge: offset %d: %w (at most %d)", o, evlog.ErrTooLarge, uint64(maxOffset))
 	}
 	return int64(o), nil
-}
-
-type systemClock struct{ start time.Time }
-
-func (systemClock) Now() time.Time           { return time.Now() }
-func (c systemClock) Elapsed() time.Duration { return time.Since(c.start) }
-func (systemClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
 }

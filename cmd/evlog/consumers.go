@@ -14,6 +14,7 @@ import (
 
 func newConsumersCommand(a *app) *cobra.Command {
 	var table tableFlags
+	var db string
 	cmd := &cobra.Command{
 		Use:   "consumers DIR",
 		Short: "List the named consumers, and move their cursors",
@@ -29,23 +30,32 @@ log's end, holes included. A note says where a cursor does not fit the log:
 A consumer with such a note ends with an error. "evlog consumers reset" lets it
 go on.
 
+With --db FILE: the consumers whose cursors package sqlbridge keeps in that
+SQLite database. It is opened for reading and may be in use. There is one more
+note:
+
+  half applied  a handler committed part of a batch by itself; the application
+                has to say where to go on (Bridge.Reset)
+
 With --json: an array of objects with name, committed, log_start, log_end, lag
 (null where it means nothing), updated, state (ok, behind, ahead, other log,
-unknown) and note.`,
+unknown, half applied) and note.`,
 		Example: `  evlog consumers events
   evlog consumers events --json | jq '.[] | select(.lag > 1000).name'
+  evlog consumers events --db app.sqlite
   evlog consumers reset events uplink --to-time yesterday --execute`,
 		ValidArgsFunction: dirOnly,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.consumers(cmd, args, &table)
+			return a.consumers(cmd, args, db, &table)
 		},
 	}
 	table.register(cmd)
+	cmd.Flags().StringVar(&db, "db", "", "cursors in this SQLite `FILE`, not in DIR")
 	cmd.AddCommand(newConsumersSetCommand(a), newConsumersResetCommand(a), newConsumersRemoveCommand(a))
 	return cmd
 }
 
-func (a *app) consumers(cmd *cobra.Command, args []string, table *tableFlags) (err error) {
+func (a *app) consumers(cmd *cobra.Command, args []string, db string, table *tableFlags) (err error) {
 	dir, _, err := a.dirAnd(cmd, args)
 	if err != nil {
 		return err
@@ -56,17 +66,14 @@ func (a *app) consumers(cmd *cobra.Command, args []string, table *tableFlags) (e
 		return err
 	}
 	defer closing(r, &err)
-	store, err := a.openConsumers(ctx, dir)
-	if err != nil {
-		return err
+	var rows []consumerRow
+	where := dir
+	if cmd.Flags().Changed("db") {
+		where = db
+		rows, err = consumersFromDB(ctx, r, db)
+	} else {
+		rows, err = a.consumersFromDir(ctx, r, dir)
 	}
-	defer closing(store, &err)
-	// The positions first: the log's end, looked at later, is not below them.
-	positions, err := store.List(ctx)
-	if err != nil {
-		return consumersError(dir, err)
-	}
-	rows, err := consumerRows(ctx, r, positions)
 	if err != nil {
 		return err
 	}
@@ -74,10 +81,25 @@ func (a *app) consumers(cmd *cobra.Command, args []string, table *tableFlags) (e
 		return writeDocument(a.out, consumerDocs(rows, table.times))
 	}
 	if len(rows) == 0 {
-		a.notice("%s: no consumers", dir)
+		a.notice("%s: no consumers", where)
 		return nil
 	}
 	return writeTable(a.out, consumerCells(rows, table.times))
+}
+
+// consumersFromDir returns the consumers of consumers.json.
+func (a *app) consumersFromDir(ctx context.Context, r cursor.Log, dir string) (rows []consumerRow, err error) {
+	store, err := a.openConsumers(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closing(store, &err)
+	// The positions first: the log's end, looked at later, is not below them.
+	positions, err := store.List(ctx)
+	if err != nil {
+		return nil, consumersError(dir, err)
+	}
+	return consumerRows(ctx, r, positions)
 }
 
 // openConsumers opens the store of a log's directory.

@@ -94,5 +94,3 @@ func cmdBridge(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	ts.Check(b.Reset(ctx, args[2], r.ID(), uint64(position(ts, args[3], 0)), "test"))
 }
-
-var _ = cmdBridge // used by the scripts

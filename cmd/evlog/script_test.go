@@ -39,6 +39,7 @@ func TestScript(t *testing.T) {
 			"interrupt": cmdInterrupt,
 			"ended":     cmdEnded,
 			"lines":     cmdLines,
+			"bridge":    cmdBridge,
 		},
 	})
 }
