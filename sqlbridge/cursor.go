@@ -87,8 +87,12 @@ func scanPosition(row interface{ Scan(...any) error }) (p Position, err error) {
 // *cursor.LogError.
 //
 // tx is a *sql.Tx, a Tx, a *sql.Conn after BEGIN, or a wrapper of one of them.
-// Anything that is not in a transaction is ErrNotInTx; whether it is one is
-// found out by a BEGIN, which SQLite refuses inside a transaction.
+// Anything that is not in a transaction is ErrNotInTx. SQLite is asked for that:
+// by a BEGIN, which it refuses inside a transaction, or, of a wrapper that may
+// have several connections behind it, by VACUUM INTO NULL, which changes nothing.
+//
+// No statement of it is cancelled when ctx ends: while another connection writes,
+// the connection's busy timeout passes first.
 func (b *Bridge) Advance(ctx context.Context, tx DBTX, name, logID string, from, to uint64) error {
 	m, err := b.move(name, logID, from, to)
 	if err != nil {

@@ -118,5 +118,5 @@ func (u *unit) cleanUp() {
 // noTx tells SQLite's answer to a COMMIT or ROLLBACK outside a transaction.
 func noTx(err error) bool { return strings.Contains(err.Error(), "no transaction is active") }
 
-// inTxText is SQLite's answer to a BEGIN inside a transaction.
+// inTxText is in SQLite's answers to a BEGIN and a VACUUM inside a transaction.
 const inTxText = "within a transaction"

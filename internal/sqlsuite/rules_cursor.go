@@ -27,6 +27,7 @@ var cursorRules = []rule{
 	{name: "huge_batch", off: sqlrule.BatchLimit, check: ruleHuge},
 	{name: "offsets_fit", off: sqlrule.Int64, check: ruleInt64},
 	{name: "advance_in_tx", off: sqlrule.InTx, check: ruleInTx},
+	{name: "advance_in_pool", off: sqlrule.InTx, check: ruleInTxPool},
 	{name: "advance_in_dead_tx", off: sqlrule.InTx, check: ruleInDeadTx},
 }
 
@@ -258,7 +259,7 @@ func ruleInTx(e *env) error {
 		}
 		return err
 	}
-	for _, q := range []sqlbridge.DBTX{e.db, struct{ *sql.DB }{e.db}, conn, opaque{conn}} {
+	for _, q := range []sqlbridge.DBTX{e.db, struct{ *sql.DB }{e.db}, opaque{e.db}, conn, opaque{conn}} {
 		if err := is(advance(q), sqlbridge.ErrNotInTx); err != nil {
 			return fmt.Errorf("%T outside a transaction: %w", q, err)
 		}
@@ -282,6 +283,35 @@ func ruleInTx(e *env) error {
 	return first(is(advance(tx), sqlbridge.ErrNotInTx), e.exactly(nil, 5))
 }
 
+// A pool that cannot be told for one: each statement may go to another
+// connection, and what one of them leaves behind is found by somebody else.
+func ruleInTxPool(e *env) error {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 { // others use the pool too
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					var n int
+					_ = e.db.QueryRowContext(e.ctx, `SELECT count(*) FROM effect`).Scan(&n)
+				}
+			}
+		})
+	}
+	var err error
+	for range 300 {
+		if err = is(e.b.Advance(e.ctx, opaque{e.db}, consumer, "A", 0, 1), sqlbridge.ErrNotInTx); err != nil {
+			break
+		}
+	}
+	close(stop)
+	wg.Wait()
+	return first(err, e.cleanPool(), e.exactly(nil, 0))
+}
+
 // SQLite has rolled back, and the *sql.Tx does not know.
 func ruleInDeadTx(e *env) error {
 	l := logOf("A", 0, 3)
@@ -297,6 +327,7 @@ func ruleInDeadTx(e *env) error {
 	rollBackBySQLite(e.ctx, tx)
 	return first(
 		is(e.b.Advance(e.ctx, tx, consumer, "A", 0, 1), sqlbridge.ErrNotInTx),
+		is(e.b.Advance(e.ctx, opaque{tx}, consumer, "A", 0, 1), sqlbridge.ErrNotInTx),
 		e.exactly(nil, 0),
 	)
 }
