@@ -239,7 +239,7 @@ func (r *Reader) sizes(s *Status) error {
 			continue
 		}
 		info, err := r.dir.Stat(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || isIndex && noIndex(err) {
 			continue
 		}
 		if err != nil {

@@ -45,7 +45,8 @@ type FS interface {
 type Dir interface {
 	// Path is the path the directory was opened by, for messages.
 	Path() string
-	// OpenFile opens a file with os.OpenFile's flags. WriteAt needs one without
+	// OpenFile opens a regular file with os.OpenFile's flags; a directory, FIFO or
+	// device of that name is an error, at once. WriteAt needs flags without
 	// os.O_APPEND.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	Remove(name string) error

@@ -108,6 +108,12 @@ func names(t *testing.T, d vfs.Dir) []string {
 func requirePathError(t *testing.T, err, target error, name string) {
 	t.Helper()
 	require.ErrorIs(t, err, target)
+	requireNamed(t, err, name)
+}
+
+// requireNamed requires an error that names the file.
+func requireNamed(t *testing.T, err error, name string) {
+	t.Helper()
 	var pathErr *fs.PathError
 	require.ErrorAs(t, err, &pathErr)
 	require.Equal(t, name, filepath.Base(pathErr.Path))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -105,7 +106,7 @@ func (d *osDir) OpenFile(name string, flag int, perm fs.FileMode) (File, error) 
 	if err := checkName("open", d.path, name); err != nil {
 		return nil, err
 	}
-	f, err := d.root.OpenFile(name, flag, perm)
+	f, err := d.openRegular(name, flag, perm)
 	if err != nil {
 		return nil, d.wrap("open", name, err)
 	}
@@ -114,6 +115,26 @@ func (d *osDir) OpenFile(name string, flag int, perm fs.FileMode) (File, error) 
 		return nil, errors.Join(d.wrap("open", name, err), f.Close())
 	}
 	return file, nil
+}
+
+// openRegular opens a file and nothing else: a FIFO would block until somebody
+// opens its other end, and a device have no end.
+func (d *osDir) openRegular(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	f, err := d.root.OpenFile(name, flag|openNonblock, perm)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = syscall.EISDIR
+	case !info.Mode().IsRegular():
+		err = errNotRegular
+	default:
+		return f, nil
+	}
+	return nil, errors.Join(err, f.Close())
 }
 
 func (d *osDir) Remove(name string) error {
@@ -166,7 +187,7 @@ func (d *osDir) Lock(name string) (Lock, error) {
 	// flock works by path. Creating the file here first, relative to the
 	// directory, means that it never creates one in a directory that has taken
 	// this one's place.
-	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := d.openRegular(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, d.wrap("lock", name, err)
 	}
@@ -277,7 +298,8 @@ func (f *osFile) wrap(op string, err error) error {
 }
 
 var (
-	errNotDir = errors.New("not a directory")
+	errNotDir     = errors.New("not a directory")
+	errNotRegular = errors.New("not a regular file")
 	// errNoDirSync explains the errors by which systems say so.
 	errNoDirSync = errors.New("the file system cannot sync directories")
 	errReplaced  = errors.New("the name no longer leads to the locked file")

@@ -4,6 +4,9 @@ package vfs
 
 import "os"
 
+// openNonblock is not needed here: nothing in a directory blocks when opened.
+const openNonblock = 0
+
 // fileID is not used here: Same goes by os.SameFile.
 type fileID struct{}
 

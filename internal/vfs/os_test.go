@@ -3,12 +3,15 @@
 package vfs_test
 
 import (
+	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,6 +84,45 @@ func TestOS_SymbolicLinks(t *testing.T) {
 	require.ErrorContains(t, err, "escapes", "a link that leaves the directory is refused")
 	require.Equal(t, "inside", read(t, openDir(t, vfs.OS{}, filepath.Join(base, "link")), "f"),
 		"the directory itself may be a link")
+}
+
+// What is no file has its name in the error, and nothing waits: the opening of a
+// FIFO would, until somebody opens its other end.
+func TestOS_OpensRegularFilesOnly(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	d := openDir(t, vfs.OS{}, base)
+	require.NoError(t, syscall.Mkfifo(filepath.Join(base, "fifo"), 0o600))
+	require.NoError(t, os.Symlink("fifo", filepath.Join(base, "link")))
+	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(base, "device")))
+	require.NoError(t, os.Mkdir(filepath.Join(base, "dir"), 0o700))
+	listener, err := net.Listen("unix", filepath.Join(base, "socket"))
+	require.NoError(t, err)
+	defer listener.Close()
+	for _, name := range []string{"fifo", "link", "device", "dir", "socket"} {
+		for _, flag := range []int{os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_CREATE, os.O_WRONLY | os.O_TRUNC} {
+			done := make(chan error, 1)
+			go func() {
+				f, err := d.OpenFile(name, flag, 0o600)
+				if err == nil {
+					err = errors.Join(errors.New("it was opened"), f.Close())
+				}
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				requireNamed(t, err, name)
+			case <-time.After(20 * time.Second):
+				require.FailNow(t, "opening waits", "%s, flags %x", name, flag)
+			}
+		}
+		_, err := d.Lock(name)
+		requireNamed(t, err, name)
+	}
+	_, err = d.OpenFile("dir", os.O_RDONLY, 0)
+	require.ErrorIs(t, err, syscall.EISDIR)
+	_, err = d.OpenFile("fifo", os.O_RDONLY, 0)
+	require.ErrorContains(t, err, "not a regular file")
 }
 
 func TestOS_SameAllocatesNothing(t *testing.T) {

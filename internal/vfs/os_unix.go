@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openNonblock keeps the opening of a FIFO from waiting. Regular files do not
+// care.
+const openNonblock = unix.O_NONBLOCK
+
 // fileID names an inode. It belongs to no other file while this one is open.
 type fileID struct {
 	dev, ino uint64
