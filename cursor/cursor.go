@@ -54,7 +54,7 @@ type Store interface {
 	// Commit moves the position from from to to, which is durable when Commit
 	// returns. For a consumer that never committed from is 0. Where the stored
 	// position is not from, another consumer commits under this name: nothing is
-	// changed, and the error is a *MovedError. A to below from is refused: see
+	// changed, and the error is a *MovedError. A to below from is ErrOrder: see
 	// Resetter. Where they are equal, the position is stored all the same, which
 	// makes a new consumer known.
 	//
@@ -77,14 +77,23 @@ type Resetter interface {
 	Reset(ctx context.Context, name string, from, to uint64) error
 }
 
+// Bound is a Store that knows the log whose cursors it keeps. Run then refuses
+// the store of another log also for a consumer that the store does not know.
+type Bound interface {
+	// LogID is that log's id. Empty: not known, or none yet.
+	LogID() string
+}
+
 // Errors of this package.
 var (
 	// ErrUnknownConsumer: no position is stored under this name.
 	ErrUnknownConsumer = errors.New("no such consumer")
-	// ErrMoved: another consumer has committed under the same name meanwhile. It
-	// comes as a *MovedError. What was done since the last commit will be, or
+	// ErrMoved: another consumer has committed under the same name meanwhile, or
+	// the cursor was reset or removed. It comes as a *MovedError. What was done since the last commit will be, or
 	// was, done by the other one too.
-	ErrMoved = errors.New("another consumer has moved the cursor")
+	ErrMoved = errors.New("the cursor was moved meanwhile, by another consumer or a reset")
+	// ErrOrder: a commit would move a cursor backwards. Nothing was changed.
+	ErrOrder = errors.New("a commit only goes forwards")
 	// ErrAhead: the cursor is above everything in the log, and ErrBehind: it is
 	// below the first offset left. Both come as a *RangeError with the numbers.
 	// Policy says what to do in place of failing.
@@ -161,10 +170,16 @@ type LogError struct {
 	Cursor       uint64
 	LogID        string // the log at hand
 	CursorsLogID string // the one the cursor was made for
+	// NoCursor: there is no cursor of this name yet; the store as a whole is that
+	// of the other log.
+	NoCursor bool
 }
 
 // Error gives both ids.
 func (e *LogError) Error() string {
+	if e.NoCursor {
+		return fmt.Sprintf("consumer %q: the cursors here are those of another log, %s; this one is %s", e.Name, e.CursorsLogID, e.LogID)
+	}
 	return fmt.Sprintf("consumer %q: %v: it was made for %s, this one is %s", e.Name, ErrWrongLog, e.CursorsLogID, e.LogID)
 }
 
@@ -187,8 +202,10 @@ const (
 // Start is where a consumer goes on.
 type Start struct {
 	Next uint64
-	// Lost is the range of offsets that the consumer did not finish and will
-	// not see: removed by retention, or passed over by Latest. Empty if none.
+	// Lost is the range of offsets that the consumer is not known to have
+	// finished and will not see: removed by retention, or passed over by Latest.
+	// A cursor that was ahead, or another log's, says nothing about this log, so
+	// that all that Latest passes over counts. Empty if none.
 	Lost evlog.OffsetRange
 	// Reset is the error that Policy decided about; nil where the cursor fits.
 	Reset error

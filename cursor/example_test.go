@@ -134,7 +134,7 @@ func ExampleFile_Commit() {
 	// 0
 	// 1
 	// 2
-	// true consumer "mine": another consumer has moved the cursor: stored is 3, expected was 0
+	// true consumer "mine": the cursor was moved meanwhile, by another consumer or a reset: stored is 3, expected was 0
 }
 
 func ExampleIdempotencyKey() {

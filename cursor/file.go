@@ -53,6 +53,7 @@ type File struct {
 var (
 	_ Store    = (*File)(nil)
 	_ Resetter = (*File)(nil)
+	_ Bound    = (*File)(nil)
 )
 
 // OpenFile opens the store of the log in dir, which must be there. It creates
@@ -87,8 +88,8 @@ func OpenFile(ctx context.Context, dir string, opts *FileOptions) (*File, error)
 // Close releases the directory. Calls that are under way fail.
 func (f *File) Close() error { return f.dir.Close() }
 
-// LogID is the id of the log whose consumers these are. Empty: it is not
-// known, and nothing can be committed (ErrNoLogID).
+// LogID implements Bound. Empty: the id is not known, and nothing can be
+// committed (ErrNoLogID).
 func (f *File) LogID() string { return f.logID }
 
 // Path is the path of consumers.json.
@@ -128,7 +129,7 @@ func (f *File) Commit(ctx context.Context, name string, from, to uint64) error {
 		return err
 	}
 	if to < from {
-		return fmt.Errorf("consumer %q: commit of %d below %d: a commit only goes forwards", name, to, from)
+		return fmt.Errorf("consumer %q: commit of %d below %d: %w", name, to, from, ErrOrder)
 	}
 	return f.change(ctx, func(t *table) error {
 		e, err := t.find(name, f.logID)

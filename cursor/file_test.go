@@ -95,6 +95,8 @@ func damaged(id string) map[string]string {
 		"another case":            strings.Replace(whole, "next_offset", "Next_Offset", 1),
 		"not UTF-8":               strings.Replace(whole, `"a"`, "\"\xff\"", 1),
 		"something behind":        whole + "{}",
+		"a name twice":            strings.Replace(whole, `"a":{`, `"a":{"next_offset":9,"updated_ms":5},"a":{`, 1),
+		"an offset twice":         strings.Replace(whole, `"next_offset":3,`, `"next_offset":3,"next_offset":4,`, 1),
 		"other logs null":         strings.TrimSuffix(whole, "}") + `,"other_logs":null}`,
 		"other logs without next": strings.TrimSuffix(whole, "}") + `,"other_logs":{"x":{"b":{"updated_ms":1}}}}`,
 	}
@@ -117,7 +119,7 @@ func TestFile_DamagedFileIsAnError(t *testing.T) {
 		for _, err := range []error{
 			loadErr, listErr, f.Commit(ctx, "a", 3, 4), f.Commit(ctx, "new", 0, 1),
 			f.Reset(ctx, "a", 3, 0), f.Remove(ctx, "a"),
-			cursor.Run(ctx, l.Reader(), f, "a", nil, &cursor.Options{Reset: cursor.Earliest}),
+			cursor.Run(ctx, l.Reader(), f, "a", new(handled).handle, &cursor.Options{Reset: cursor.Earliest}),
 		} {
 			var corrupt *evlog.CorruptError
 			require.ErrorAs(t, err, &corrupt, name)
@@ -126,6 +128,24 @@ func TestFile_DamagedFileIsAnError(t *testing.T) {
 		require.Equal(t, content, readFile(t, ctx, dir.Path(), consumersJSON), name)
 	}
 	require.NoError(t, openDir(t, ctx, dir.Path()).Remove(consumersJSON))
+}
+
+// The message says where the damage is, and what stands there, in words.
+func TestFile_DamageIsDescribed(t *testing.T) {
+	dir, _ := logOf(t, 1)
+	ctx := dir.Context()
+	f := storeOf(t, dir)
+	for content, want := range map[string]string{
+		`{"version":1,"log_id":"x","consumers":{}} x`: "byte 43: invalid character 'x' after top-level value",
+		`{"version":1,"log_id":"x","version":1}`:      `byte 35: the name "version" is there twice`,
+		`{"version":1,"log_id":7,"consumers":{}}`:     "byte 0: field log_id: a JSON number is not a string",
+		`[]`: "byte 0: a JSON array is not an object",
+		`{"version":1,"log_id":"x","consumers":{"a":{"next_offset":-2,"updated_ms":1}}}`: `byte 0: consumer "a": field next_offset: a JSON number -2 is not a number from 0 to 2^64-1`,
+	} {
+		writeFile(t, ctx, dir.Path(), consumersJSON, content)
+		_, err := f.Load(ctx, "a")
+		require.EqualError(t, err, consumersPath(dir)+": "+want)
+	}
 }
 
 func TestFile_LaterVersion(t *testing.T) {
@@ -177,7 +197,7 @@ func TestFile_AnotherLogsFile(t *testing.T) {
 	writeFile(t, ctx, ours.Path(), consumersJSON, content)
 
 	for name, at := range map[string]uint64{"a": 1, "b": 2, "new": 0} {
-		want := &cursor.LogError{Name: name, Cursor: at, LogID: f.LogID(), CursorsLogID: storeOf(t, theirs).LogID()}
+		want := &cursor.LogError{Name: name, Cursor: at, LogID: f.LogID(), CursorsLogID: storeOf(t, theirs).LogID(), NoCursor: name == "new"}
 		_, err := f.Load(ctx, name)
 		require.Equal(t, want, err)
 		require.Equal(t, want, f.Commit(ctx, name, at, 5))

@@ -3,6 +3,7 @@ package cursor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ import (
 func Run(ctx context.Context, log Log, store Store, name string, handle func(ctx context.Context, rec evlog.Record) error, opts *Options) error {
 	if err := CheckName(name); err != nil {
 		return err
+	}
+	if handle == nil {
+		return fmt.Errorf("cursor: run: no handler: %w", evlog.ErrBadOptions)
 	}
 	o, err := opts.withDefaults()
 	if err != nil {

@@ -95,8 +95,9 @@ func TestRun_DeliversAllAndResumes(t *testing.T) {
 func TestRun_EmptyLog(t *testing.T) {
 	dir, l := logOf(t, 0)
 	ctx, f := dir.Context(), storeOf(t, dir)
-	require.NoError(t, cursor.Run(ctx, l.Reader(), f, "c", nil, untilEnd))
+	require.NoError(t, cursor.Run(ctx, l.Reader(), f, "c", new(handled).handle, untilEnd))
 	require.EqualValues(t, 0, standsAt(t, ctx, f, "c"), "the consumer is known")
+	require.ErrorIs(t, cursor.Run(ctx, l.Reader(), f, "c", nil, untilEnd), evlog.ErrBadOptions)
 }
 
 func TestRun_CommitsByNumber(t *testing.T) {

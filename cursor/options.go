@@ -28,12 +28,13 @@ type Options struct {
 	CommitInterval time.Duration
 	// BeforeCommit is called before each commit of handled records: whoever
 	// buffers what it handles flushes it here. It may be on another goroutine
-	// than the handler, but never at the same time. An error ends the loop, and
-	// nothing is committed. Nil is none.
+	// than the handler, but never at the same time. Its context outlives that of
+	// Run by StopTimeout, so that a stop still flushes and commits. An error ends
+	// the loop, and nothing is committed. Nil is none.
 	BeforeCommit func(ctx context.Context) error
 
 	// New is where a consumer starts that never committed: Earliest (the
-	// default) or Latest.
+	// default; Fail means it too) or Latest.
 	New Policy
 	// Reset is what to do with a cursor that does not fit the log, at the start
 	// or when retention overtakes the loop. Default Fail.
@@ -48,7 +49,7 @@ type Options struct {
 	// Limit ends the loop, with nil, after so many records. Default no limit.
 	Limit uint64
 	// StopTimeout is how long commits and BeforeCommit may go on after the
-	// context has ended. Default 10 s.
+	// context has ended, by the system's clock whatever Clock is. Default 10 s.
 	StopTimeout time.Duration
 
 	// Logger gets resets as warnings. Nil is silent.

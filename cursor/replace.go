@@ -34,7 +34,7 @@ func (f *File) read(ctx context.Context) (*table, error) {
 	case errors.Is(err, evlog.ErrVersion):
 		return nil, fmt.Errorf("%s: %w", f.Path(), err)
 	case err != nil:
-		return nil, &evlog.CorruptError{Path: f.Path(), Err: err}
+		return nil, &evlog.CorruptError{Path: f.Path(), Pos: positionOf(err), Err: err}
 	}
 	return t, nil
 }

@@ -101,7 +101,7 @@ func TestRun_StoreOfAnotherLog(t *testing.T) {
 			require.Empty(t, h.offsets())
 		}
 	}
-	require.ErrorIs(t, cursor.Run(other.Context(), l.Reader(), f, "new", nil, untilEnd), cursor.ErrWrongLog)
+	require.ErrorIs(t, cursor.Run(other.Context(), l.Reader(), f, "new", new(handled).handle, untilEnd), cursor.ErrWrongLog)
 	all, err := f.List(dir.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)

@@ -45,7 +45,7 @@ func (c *consumer) resume(ctx context.Context) error {
 // no policy decides about two things that do not belong together.
 func (c *consumer) sameLog(pos Position) error {
 	stores, id := pos.LogID, c.log.ID()
-	if s, ok := c.store.(interface{ LogID() string }); ok {
+	if s, ok := c.store.(Bound); ok {
 		stores = s.LogID()
 	}
 	if stores == "" || id == "" || stores == id {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,9 +65,12 @@ func decodeTable(b []byte) (*table, error) {
 	if !utf8.Valid(b) {
 		return nil, errors.New("not UTF-8")
 	}
+	if err := checkNames(b); err != nil {
+		return nil, err
+	}
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(b, &top); err != nil {
-		return nil, err
+		return nil, notOfType(err, "an object")
 	}
 	var version uint64 // decides whether anything else can be understood
 	if err := take(top, fieldVersion, &version); err != nil {
@@ -126,7 +130,7 @@ func decodeEntries(all map[string]json.RawMessage) (map[string]entry, error) {
 
 func decodeEntry(raw json.RawMessage) (e entry, err error) {
 	if err := json.Unmarshal(raw, &e.extra); err != nil {
-		return e, err
+		return e, notOfType(err, "an object")
 	}
 	return e, errors.Join(take(e.extra, fieldNext, &e.next), take(e.extra, fieldUpdated, &e.updatedMS))
 }
@@ -142,9 +146,91 @@ func take(fields map[string]json.RawMessage, name string, into any) error {
 	}
 	delete(fields, name)
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("field %s: %w", name, err)
+		return fmt.Errorf("field %s: %w", name, notOfType(err, "a "+typeWords[reflect.TypeOf(into).Elem().Kind()]))
 	}
 	return nil
+}
+
+// typeWords says what a field has to hold.
+var typeWords = map[reflect.Kind]string{
+	reflect.Uint64: "number from 0 to 2^64-1",
+	reflect.Int64:  "whole number",
+	reflect.String: "string",
+	reflect.Map:    "JSON object",
+}
+
+// notOfType puts an error of encoding/json about types into words.
+func notOfType(err error, want string) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("a JSON %s is not %s", wrong.Value, want)
+	}
+	return err
+}
+
+// checkNames finds a name that stands twice in one object. encoding/json takes
+// the last one, and others the first: two cursors for one consumer.
+func checkNames(b []byte) error {
+	type object struct {
+		names map[string]bool // nil in an array
+		value bool            // a name was read, its value comes next
+	}
+	var open []object
+	for d := json.NewDecoder(bytes.NewReader(b)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return nil // its end, or no JSON: for Unmarshal to say
+		}
+		in := len(open) - 1
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			if in >= 0 {
+				open[in].value = false
+			}
+			o := object{}
+			if token == json.Delim('{') {
+				o.names = map[string]bool{}
+			}
+			open = append(open, o)
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:in]
+		default:
+			if in < 0 || open[in].names == nil || open[in].value {
+				if in >= 0 {
+					open[in].value = false
+				}
+				continue
+			}
+			name, _ := token.(string)
+			if open[in].names[name] {
+				return &positionError{d.InputOffset(), fmt.Errorf("the name %q is there twice", name)}
+			}
+			open[in].names[name], open[in].value = true, true
+		}
+	}
+}
+
+// positionError is an error with the byte behind which it was found.
+type positionError struct {
+	pos int64
+	err error
+}
+
+func (e *positionError) Error() string { return e.err.Error() }
+func (e *positionError) Unwrap() error { return e.err }
+
+// positionOf is the byte to which a decoding error points, 0 where it points
+// nowhere.
+func positionOf(err error) int64 {
+	var at *positionError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &at):
+		return at.pos
+	case errors.As(err, &syntax):
+		return syntax.Offset
+	}
+	return 0
 }
 
 // encode is the file's content, in the order in which docs/FORMAT.md shows it.
@@ -218,7 +304,7 @@ func (t *table) find(name, logID string) (entry, error) {
 	case t.foreign(logID):
 		// Somebody put another log's file here. Also a consumer that is not in
 		// it must not go on as if it were new: its cursor is elsewhere.
-		return e, &LogError{Name: name, Cursor: e.next, LogID: logID, CursorsLogID: t.logID}
+		return e, &LogError{Name: name, Cursor: e.next, LogID: logID, CursorsLogID: t.logID, NoCursor: !ok}
 	case ok:
 		return e, nil
 	}

@@ -72,8 +72,11 @@ type CorruptError struct {
 	Err    error  // what is wrong
 }
 
-// Error names file, byte and offset.
+// Error names file, byte and, of a log's records, offset.
 func (e *CorruptError) Error() string {
+	if strings.HasSuffix(e.Path, ".json") { // it has no offsets
+		return fmt.Sprintf("%s: byte %d: %v", e.Path, e.Pos, e.Err)
+	}
 	return fmt.Sprintf("%s: byte %d, offset %d: %v", e.Path, e.Pos, e.Offset, e.Err)
 }
 

@@ -22,14 +22,16 @@ record left; "evlog consumers set" puts it elsewhere.
 Offsets are committed after the output is flushed: every thousand records, every
 second, and at the end, also at Ctrl-C. So no record is left out wherever this
 command is killed; some may come twice. What was written to a pipe counts as
-output, whether or not the other side has read it.
+output, whether or not the other side has read it: a program there that dies has
+lost what it had not dealt with. For one that sends, say, read with "evlog cat
+--from N" and commit with "evlog consumers set" when it is done.
 
 Two that run under one name do not share the work: one of them ends with an
 error. So does a consumer whose cursor does not fit the log any more; "evlog
 consumers reset" lets it go on.
 ` + formatHelp,
-		Example: `  evlog consume events uplink -J | ./send
-  evlog consume events uplink -n 1 --format raw
+		Example: `  evlog consume events archive -J >> archive.jsonl
+  evlog consume events next -n 1 --format raw
   evlog consume events printer -f`,
 		ValidArgsFunction: dirOnly,
 		RunE:              c.run,
@@ -103,11 +105,14 @@ func (c *consumeCommand) consume(ctx context.Context, r *evlog.Reader, store *cu
 
 // doesNotFit adds what to do about a cursor that does not fit the log.
 func doesNotFit(err error) error {
+	var wrong *cursor.LogError
 	switch {
+	case errors.As(err, &wrong) && wrong.NoCursor:
+		return &hinted{err, "consumers.json came from there; evlog consumers set gives this consumer a place in this log"}
 	case errors.Is(err, cursor.ErrAhead), errors.Is(err, cursor.ErrBehind), errors.Is(err, cursor.ErrWrongLog):
 		return &hinted{err, "evlog consumers reset puts it to --to-earliest, --to-latest or elsewhere"}
 	case errors.Is(err, cursor.ErrMoved):
-		return &hinted{err, "two consumers under one name do not share work, give this one a name of its own"}
+		return &hinted{err, "two consumers under one name do not share work, give each a name of its own; one that was reset or removed is started again"}
 	}
 	return err
 }

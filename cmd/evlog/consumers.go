@@ -163,7 +163,7 @@ func consumerRows(ctx context.Context, r cursor.Log, positions []cursor.Position
 		case errors.Is(err, cursor.ErrBehind) && errors.As(err, &outside):
 			row.state, row.note = stateBehind, fmt.Sprintf("behind: offsets %d to %d are gone", p.Next, outside.First-1)
 		case errors.Is(err, cursor.ErrAhead):
-			row.state, row.note = stateAhead, "ahead: the log has never been there"
+			row.state, row.note = stateAhead, "ahead: the log ends before it"
 		case errors.Is(err, cursor.ErrNoLogID):
 			row.state, row.note = stateUnknown, "the log's id is not known"
 		default:

@@ -283,7 +283,7 @@ func (s *fakeStore) Commit(ctx context.Context, name string, from, to uint64) er
 		return err
 	}
 	if to < from && s.breaks != "a commit does not go backwards" {
-		return fmt.Errorf("%d is below %d", to, from)
+		return fmt.Errorf("%w: %d is below %d", cursor.ErrOrder, to, from)
 	}
 	if from == to && s.breaks == "a commit of the same position makes a consumer known" {
 		return nil

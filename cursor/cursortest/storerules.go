@@ -107,8 +107,8 @@ func ruleForwards(ctx context.Context, f StoreFixture) error {
 	if err := f.Store.Commit(ctx, "a", 0, 10); err != nil {
 		return err
 	}
-	if err := f.Store.Commit(ctx, "a", 10, 9); err == nil {
-		return errors.New("a commit from 10 to 9 was taken")
+	if err := f.Store.Commit(ctx, "a", 10, 9); !errors.Is(err, cursor.ErrOrder) {
+		return fmt.Errorf("a commit from 10 to 9 gave %v, want ErrOrder", err) //nolint:errorlint // a message
 	}
 	return standsAt(ctx, f.Store, "a", 10)
 }
@@ -174,8 +174,8 @@ func ruleNames(ctx context.Context, f StoreFixture) error {
 
 func ruleBadNames(ctx context.Context, f StoreFixture) error {
 	for _, name := range []string{"", "a\nb", "a\x00", "\x7f", "a\xffb", strings.Repeat("n", cursor.MaxNameBytes+1)} {
-		if err := f.Store.Commit(ctx, name, 0, 1); err == nil {
-			return fmt.Errorf("a consumer was called %q", name)
+		if err := f.Store.Commit(ctx, name, 0, 1); !errors.Is(err, cursor.ErrBadName) {
+			return fmt.Errorf("a consumer called %q gave %v, want ErrBadName", name, err) //nolint:errorlint // a message
 		}
 	}
 	all, err := f.Store.List(ctx)

@@ -55,7 +55,8 @@ func (g *gateway) run(ctx context.Context) error {
 		err := cursor.Run(ctx, g.log, g.store, consumer, g.add, &cursor.Options{
 			CommitRecords:  250,
 			CommitInterval: 20 * time.Millisecond,
-			BeforeCommit:   func(context.Context) error { return g.deliver(ctx) },
+			BeforeCommit:   g.deliver, // its context lets a stop deliver what is left
+			StopTimeout:    time.Second,
 		})
 		if !errors.Is(err, errDied) {
 			return err

@@ -44,7 +44,7 @@ func main() {
 	ctx := context.Background()
 	var err error
 	if dir := os.Getenv(dirVar); dir != "" {
-		err = project(ctx, dir, os.Stdout)
+		err = project(ctx, dir, os.Stdin, os.Stdout)
 	} else {
 		err = run(ctx, *seed, os.Stdout)
 	}
@@ -111,8 +111,9 @@ func (s *story) writeLog(ctx context.Context) error {
 func (s *story) killProjectors(ctx context.Context, seed uint64) error {
 	s.say("seed", "%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
+	before := 0
 	for range kills {
-		n, err := s.runProjector(ctx, 1+rng.IntN(len(s.changes)/(kills+1)), time.Duration(rng.IntN(2000))*time.Microsecond)
+		n, err := s.runProjector(ctx, 1+rng.IntN(len(s.changes)/(kills+2)), time.Duration(rng.IntN(2000))*time.Microsecond)
 		if err != nil {
 			return err
 		}
@@ -120,15 +121,23 @@ func (s *story) killProjectors(ctx context.Context, seed uint64) error {
 		if err != nil {
 			return err
 		}
-		s.say("killed", "while it applied record %d; committed are %d, each once, and the table is exactly theirs", n, p.next)
+		if p.next < before || p.next == len(s.changes) {
+			return fmt.Errorf("the cursor went from %d to %d", before, p.next)
+		}
+		before = p.next
+		s.say("killed", "when it had come to record %d or a little further; committed are %d, each once, and the table is exactly theirs", n, p.next)
 	}
 	_, err := s.runProjector(ctx, 0, 0)
 	return err
 }
 
+// window is how many records a process may be ahead of what was heard of it.
+const window = 32
+
 // runProjector runs a process. It is killed so long after it has said that it
 // handles the n-th record of its own; 0 lets it finish. last is the record that
-// it was heard of last.
+// it was heard of last before. It waits for a word after each window of records,
+// so that it cannot finish before it is killed, however slow the machine is.
 func (s *story) runProjector(ctx context.Context, n int, wait time.Duration) (last int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -141,16 +150,28 @@ func (s *story) runProjector(ctx context.Context, n int, wait time.Duration) (la
 	if err != nil {
 		return 0, err
 	}
+	goOn, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	heard := 0
 	for lines := bufio.NewScanner(pipe); lines.Scan(); {
-		if _, err := fmt.Sscan(lines.Text(), &last); err != nil {
+		offset := 0
+		if _, err := fmt.Sscan(lines.Text(), &offset); err != nil {
 			break // the kill cut it off
 		}
 		s.handled++
-		if heard++; heard == n {
+		heard++
+		if n == 0 || heard <= n {
+			last = offset
+		}
+		if heard%window == 0 {
+			_, _ = goOn.Write([]byte{'\n'}) // it may be dead already
+		}
+		if heard == n {
 			time.Sleep(wait)
 			if err := cmd.Process.Kill(); err != nil {
 				return last, err
@@ -158,10 +179,13 @@ func (s *story) runProjector(ctx context.Context, n int, wait time.Duration) (la
 		}
 	}
 	err = cmd.Wait()
-	if heard >= n && n > 0 {
-		return last, nil // and err says that it was killed
+	if n == 0 {
+		return last, err
 	}
-	return last, err
+	if err == nil {
+		return last, errors.New("a process that was to be killed has finished")
+	}
+	return last, nil // err says that it was killed
 }
 
 // compare compares the table with what the repository really had in the end.

@@ -29,7 +29,7 @@ func TestProjection(t *testing.T) {
 	require.Equal(t, kills, strings.Count(out.String(), "\nkilled "))
 	for _, want := range []string{
 		`(?m)^log      3045 changes of paths, 2013-12-20 to \d{4}-\d\d-\d\d$`,
-		`(?m)^killed   while it applied record \d+; committed are \d+, each once, and the table is exactly theirs$`,
+		`(?m)^killed   when it had come to record \d+ or a little further; committed are \d+, each once, and the table is exactly theirs$`,
 		`(?m)^applied  3045 changes, each once, by 8 processes, whose handlers were called \d+ times$`,
 		`(?m)^table    158 files, exactly those of the last commit$`,
 	} {

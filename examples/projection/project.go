@@ -40,8 +40,9 @@ func openDatabase(ctx context.Context, dir string) (*sql.DB, error) {
 }
 
 // project is the process that gets killed: it goes on where the last one
-// committed.
-func project(ctx context.Context, dir string, out io.Writer) (err error) {
+// committed. It says on out which record it handles, and after each window of
+// them waits for a word on in.
+func project(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	log, err := evlog.OpenReader(ctx, filepath.Join(dir, "log"), nil)
 	if err != nil {
 		return err
@@ -56,8 +57,16 @@ func project(ctx context.Context, dir string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	handled := 0
 	return bridge.Run(ctx, log, consumer, func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
-		fmt.Fprintln(out, rec.Offset) // no transaction takes this back
+		if _, err := fmt.Fprintln(out, rec.Offset); err != nil { // no transaction takes this back
+			return err
+		}
+		if handled++; handled%window == 0 {
+			if _, err := in.Read(make([]byte, 1)); err != nil {
+				return err
+			}
+		}
 		return apply(ctx, tx, rec)
 	}, &sqlbridge.RunOptions{BatchRecords: 25, UntilEnd: true})
 }

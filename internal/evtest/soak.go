@@ -41,5 +41,17 @@ func Seeds(t *testing.T, full int, f func(t *testing.T, seed uint64)) {
 	}
 }
 
+// Seed returns EVLOG_SEED, or one that differs from run to run, and logs how to
+// run again with it.
+func Seed(t *testing.T) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("EVLOG_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano()) % 1_000_000_000
+	}
+	t.Logf("run again with EVLOG_SEED=%d -run '^%s$'", seed, t.Name())
+	return seed
+}
+
 // Rand returns the generator of a seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x65766c6f67)) }
