@@ -109,6 +109,7 @@ func checkReader(t *testing.T, ctx context.Context, r *evlog.Reader, want []evte
 
 	checkSegments(t, ctx, r, want)
 	checkTimes(t, ctx, r, want)
+	checkTimeRanges(t, ctx, r, want)
 	checkKeys(t, ctx, r, want)
 	for _, n := range []int{1, 2, 3, len(want) / 2, len(want) - 1, len(want), len(want) + 1, math.MaxInt} {
 		if n < 1 || len(want) == 0 {

@@ -220,6 +220,7 @@ type sparse struct {
 	next     uint64 // lowest offset that may stand there
 	interval int64
 	entryAt  int64 // from here on the next entry is due
+	minMS    int64
 	maxMS    int64
 	list     entrySlice
 }
@@ -237,9 +238,10 @@ func (x *sparse) extend(f vfs.File, upTo int64) (entrySlice, error) {
 			}
 			return nil, err
 		}
-		if pos == 0 || h.TimeMS > x.maxMS {
-			x.maxMS = h.TimeMS
+		if pos == 0 {
+			x.minMS, x.maxMS = h.TimeMS, h.TimeMS
 		}
+		x.minMS, x.maxMS = min(x.minMS, h.TimeMS), max(x.maxMS, h.TimeMS)
 		if pos >= x.entryAt {
 			x.list = append(x.list, format.IndexEntry{Offset: h.Offset, Pos: pos, MaxTimeMS: x.maxMS})
 			x.entryAt = pos + x.interval

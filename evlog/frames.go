@@ -26,6 +26,7 @@ type frames struct {
 	limit  int64  // size of the file; a record must end at or before it
 	lowest uint64 // lowest offset that may come next
 	ahead  int64  // bytes worth reading from pos on; 0 is no opinion
+	seen   uint64 // records returned
 
 	buf        []byte // scratch; unread bytes of the file from pos on are buf[start:end]
 	start, end int
@@ -74,6 +75,7 @@ func (s *frames) next() (format.Header, []byte, error) {
 	s.start += int(size)
 	s.pos += size
 	s.lowest = h.Offset + 1
+	s.seen++
 	return h, rec, nil
 }
 
@@ -92,6 +94,7 @@ func (s *frames) nextLarge(h format.Header) (format.Header, []byte, error) {
 	s.drop()
 	s.pos += h.Size()
 	s.lowest = h.Offset + 1
+	s.seen++
 	return h, rec, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -25,6 +26,8 @@ type Reader struct {
 	src    durableSource
 	owned  bool // dir is the reader's own
 	opts   ReaderOptions
+
+	visited atomic.Uint64
 
 	mu       sync.Mutex // guards the rest
 	segments listing    // the directory as last listed

@@ -135,21 +135,28 @@ func (w *walker) seekTime(ms int64) (pos int64, lowest uint64, err error) {
 // under the name.
 type segTimes struct {
 	size, modified int64
-	maxMS          int64
+	minMS, maxMS   int64
 	empty          bool
 }
 
 // earlier reports whether it is known that the segment holds no record with a
 // time of ms or later.
 func (r *Reader) earlier(base uint64, ms int64) bool {
+	t, ok := r.timesOf(base)
+	return ok && (t.empty || t.maxMS < ms)
+}
+
+// timesOf returns what is known of a closed segment's times, if it is still the
+// same file.
+func (r *Reader) timesOf(base uint64) (t segTimes, ok bool) {
 	r.mu.Lock()
-	t, ok := r.times[base]
+	t, ok = r.times[base]
 	r.mu.Unlock()
-	if !ok || !t.empty && t.maxMS >= ms {
-		return false
+	if !ok {
+		return t, false
 	}
 	info, err := r.dir.Stat(format.SegmentName(base))
-	return err == nil && info.Size() == t.size && info.ModTime().UnixNano() == t.modified
+	return t, err == nil && info.Size() == t.size && info.ModTime().UnixNano() == t.modified
 }
 
 // learnTimes remembers the times of a closed segment from its index.
@@ -166,7 +173,7 @@ func (r *Reader) learnTimes(s *segFile) (known bool, err error) {
 	defer r.mu.Unlock()
 	r.times[s.base] = segTimes{
 		size: info.Size(), modified: info.ModTime().UnixNano(),
-		maxMS: h.MaxTimeMS, empty: h.Records == 0,
+		minMS: h.MinTimeMS, maxMS: h.MaxTimeMS, empty: h.Records == 0,
 	}
 	return true, nil
 }

@@ -33,6 +33,7 @@ func (r *Reader) newWalker(from uint64, limit format.Durable) *walker {
 func (w *walker) close() {
 	w.leave()
 	w.fr.release()
+	w.r.visited.Add(w.fr.seen)
 }
 
 // leave gives the segment back; the buffer stays.

@@ -1,0 +1,99 @@
+package evlog_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+)
+
+// checkTimeRanges compares TimeRanges with brute force: every record with such a
+// time is in one of them.
+func checkTimeRanges(t *testing.T, ctx context.Context, r *evlog.Reader, want []evtest.Rec) {
+	t.Helper()
+	end, err := r.End(ctx)
+	require.NoError(t, err)
+	times := []int64{math.MinInt64, 0, math.MaxInt64}
+	for i, rec := range want {
+		if i%7 == 0 {
+			times = append(times, rec.TimeMS)
+		}
+	}
+	for _, lo := range times {
+		for _, hi := range times {
+			ranges, err := r.TimeRanges(ctx, time.UnixMilli(lo), time.UnixMilli(hi))
+			require.NoError(t, err)
+			inside := func(offset uint64) bool {
+				for _, p := range ranges {
+					if p.From <= offset && offset < p.To {
+						return true
+					}
+				}
+				return false
+			}
+			for i, p := range ranges {
+				require.Less(t, p.From, p.To)
+				require.LessOrEqual(t, p.To, end)
+				require.True(t, i == 0 || ranges[i-1].To < p.From, "%v", ranges)
+			}
+			for _, rec := range want {
+				if rec.TimeMS >= lo && rec.TimeMS <= hi {
+					require.True(t, inside(rec.Offset), "%v is in none of %v for %d to %d", rec, ranges, lo, hi)
+				}
+			}
+		}
+	}
+}
+
+// Segments before and after the times are left out, and the one that reaches them
+// begins at an index entry; how many records are visited is counted.
+func TestTimeRanges_LeavesOut(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("own=%v", own), func(t *testing.T) {
+			p, _ := inMem(t)
+			l := p.open(t, &evlog.Options{SegmentBytes: 40 * 33, IndexBytes: 10 * 33})
+			for i := range 200 { // 33 bytes each, five segments
+				_, err := l.Append(p.ctx, evlog.Record{Time: time.UnixMilli(int64(1000 + i)), Value: []byte("value")})
+				require.NoError(t, err)
+			}
+			require.NoError(t, l.Close()) // every closed segment has an index now
+			r := p.reader(t, nil)
+			if own {
+				r = p.open(t, nil).Reader()
+			}
+			bases, err := r.Bases(p.ctx)
+			require.NoError(t, err)
+			require.Equal(t, []uint64{0, 40, 80, 120, 160}, bases)
+			for _, c := range []struct {
+				lo, hi int64
+				want   []evlog.OffsetRange
+			}{
+				{1095, 1100, []evlog.OffsetRange{{From: 90, To: 120}}},
+				{1000, 1000, []evlog.OffsetRange{{From: 0, To: 40}}},
+				{1155, 1165, []evlog.OffsetRange{{From: 150, To: 200}}},
+				{1199, 2000, []evlog.OffsetRange{{From: 190, To: 200}}},
+				{1070, 1125, []evlog.OffsetRange{{From: 60, To: 160}}},
+				{0, 999, nil},
+			} {
+				got, err := r.TimeRanges(p.ctx, time.UnixMilli(c.lo), time.UnixMilli(c.hi))
+				require.NoError(t, err)
+				require.Equal(t, c.want, got, "%d to %d", c.lo, c.hi)
+			}
+			before := r.Visited()
+			n := 0
+			for _, err := range r.Records(p.ctx, 90) {
+				require.NoError(t, err)
+				if n++; n == 10 {
+					break
+				}
+			}
+			require.EqualValues(t, 10, r.Visited()-before)
+		})
+	}
+}
