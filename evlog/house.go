@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -16,9 +17,10 @@ import (
 // rolls writes them.
 const maxIndexJobs = 64
 
-// housekeeper is the goroutine that writes derived data: the indexes of
-// segments that were rolled, and of older ones that have none. What it cannot
-// do is done by a later opening.
+// housekeeper is the goroutine that writes derived data: the indexes of segments
+// that were rolled, at once, and without a key filter, which is made from the
+// segment when nothing else waits; and those of older ones that have none. What
+// it cannot do is done by a later opening.
 type housekeeper struct {
 	l      *Log
 	cancel context.CancelFunc
@@ -26,6 +28,11 @@ type housekeeper struct {
 	done   chan struct{}
 
 	closing chan struct{} // closed when the log is being closed
+
+	buildMu sync.Mutex // held while an index is made by reading: one at a time
+
+	mu    sync.Mutex // guards plain
+	plain []uint64   // segments whose indexes were written without a filter
 }
 
 type indexJob struct {
@@ -66,7 +73,7 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 }
 
 // run first writes the indexes that were missing at the start, then looks for
-// ones that do not match, and waits for work.
+// ones that do not match or lack a filter, and waits for work.
 func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
 	segments, indexed := segmentsOf(names), map[uint64]bool{}
@@ -76,7 +83,7 @@ func (h *housekeeper) run(ctx context.Context, names []string) {
 		}
 	}
 	for _, missing := range []bool{true, false} {
-		for i, base := range segments[:len(segments)-1] {
+		for _, base := range segments[:len(segments)-1] {
 			if indexed[base] == missing {
 				continue
 			}
@@ -84,12 +91,42 @@ func (h *housekeeper) run(ctx context.Context, names []string) {
 				break
 			}
 			h.doWaiting()
-			h.check(ctx, base, segments[i+1])
+			h.check(ctx, base)
 		}
 	}
-	for job := range h.jobs {
-		h.do(job)
+	for open := true; open; {
+		open = h.doWaiting()
+		if base, ok := h.nextPlain(); ok && ctx.Err() == nil {
+			h.check(ctx, base)
+			open = true
+			continue
+		}
+		if job, ok := <-h.jobs; ok {
+			h.do(job)
+		}
 	}
+}
+
+// filterSoon has a filter made for a closed segment whose index was written
+// without one, as soon as somebody has the time.
+func (h *housekeeper) filterSoon(base uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.plain, base) {
+		h.plain = append(h.plain, base)
+	}
+}
+
+// nextPlain takes the oldest of the segments that are to get a filter.
+func (h *housekeeper) nextPlain() (base uint64, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.plain) == 0 {
+		return 0, false
+	}
+	base = h.plain[0]
+	h.plain = slices.Delete(h.plain, 0, 1)
+	return base, true
 }
 
 func (h *housekeeper) isClosing() bool {
@@ -101,32 +138,53 @@ func (h *housekeeper) isClosing() bool {
 	}
 }
 
-// doWaiting does the work that has come meanwhile.
-func (h *housekeeper) doWaiting() {
+// doWaiting does the work that has come meanwhile. It reports whether more may
+// come.
+func (h *housekeeper) doWaiting() bool {
 	for {
 		select {
 		case job, ok := <-h.jobs:
 			if !ok {
-				return
+				return false
 			}
 			h.do(job)
 		default:
-			return
+			return true
 		}
 	}
 }
 
+// do writes the index of a segment that was rolled, unless somebody has removed
+// or replaced it since: then the one who did has written its own.
 func (h *housekeeper) do(job indexJob) {
 	if h.l.poisoned() {
 		return
 	}
+	base := job.header.Base
 	h.l.closed.mu.Lock()
-	_, err := h.l.dir.Stat(format.SegmentName(job.header.Base))
-	if err == nil { // an index without its segment would stay for ever
+	err := h.stillThere(job.header)
+	if err == nil {
 		err = writeIndex(h.l.dir, job.header, job.entries)
 	}
 	h.l.closed.mu.Unlock()
-	h.report(job.header.Base, err)
+	if err == nil {
+		h.filterSoon(base)
+	}
+	h.report(base, err)
+}
+
+// stillThere tests that the header describes the segment that has its name now.
+func (h *housekeeper) stillThere(header format.IndexHeader) error {
+	f, err := openSegment(h.l.dir, header.Base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = matchIndex(header, header.Base, f)
+	if errors.Is(err, errIndexStale) {
+		return fs.ErrNotExist
+	}
+	return err
 }
 
 func (h *housekeeper) report(base uint64, err error) {
@@ -140,8 +198,9 @@ func (h *housekeeper) report(base uint64, err error) {
 	h.l.event(Event{Kind: EventIndexed, Base: base})
 }
 
-// check rebuilds the index of a closed segment unless it is there and matches.
-func (h *housekeeper) check(ctx context.Context, base, end uint64) {
+// check rebuilds the index of a closed segment unless it is there and matches,
+// with a filter.
+func (h *housekeeper) check(ctx context.Context, base uint64) {
 	if h.l.poisoned() {
 		return
 	}
@@ -152,7 +211,7 @@ func (h *housekeeper) check(ctx context.Context, base, end uint64) {
 	defer f.Close()
 	x, err := openIndex(h.l.dir, base, f)
 	if err == nil {
-		err = x.checkBlocks()
+		err = errors.Join(x.checkBlocks(), x.checkFilter())
 		_ = x.close()
 		if err == nil {
 			return
@@ -162,7 +221,7 @@ func (h *housekeeper) check(ctx context.Context, base, end uint64) {
 		h.report(base, err)
 		return
 	}
-	h.report(base, h.l.rebuildIndex(ctx, f, base, end))
+	h.report(base, h.l.rebuildIndex(ctx, f, base))
 }
 
 // Reindex writes the index of every closed segment anew, keeping what the old
@@ -183,7 +242,7 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 		if err := errors.Join(ctx.Err(), l.failure()); err != nil {
 			return written, err
 		}
-		err := l.reindexOne(ctx, base, all[i+1])
+		err := l.reindexOne(ctx, base)
 		if err == nil {
 			written++
 		} else if firstErr == nil && !gone(err) {
@@ -206,68 +265,37 @@ func (l *Log) reindexActive(ctx context.Context) error {
 	return wrap("reindex the active segment", l.indexActive())
 }
 
-func (l *Log) reindexOne(ctx context.Context, base, end uint64) error {
+func (l *Log) reindexOne(ctx context.Context, base uint64) error {
 	f, err := openSegment(l.dir, base)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return l.rebuildIndex(ctx, f, base, end)
+	return l.rebuildIndex(ctx, f, base)
 }
 
 // rebuildIndex writes the index of the closed segment f anew, unless the
-// segment was removed or replaced since f was opened.
-func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base, end uint64) error {
+// segment was removed or replaced since f was opened. Reading it takes long:
+// only at the end it keeps others from changing segments.
+func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base uint64) error {
+	l.house.buildMu.Lock()
+	defer l.house.buildMu.Unlock()
+	x, err := buildIndex(ctx, l.dir, f, base, l.config.IndexBytes, maxKeyHashes)
+	if err != nil {
+		return err
+	}
 	l.closed.mu.Lock()
 	defer l.closed.mu.Unlock()
 	same, err := l.dir.Same(format.SegmentName(base), f)
 	if err == nil && !same {
 		err = fs.ErrNotExist
 	}
+	if err == nil && l.poisoned() {
+		err = l.failure() // I5
+	}
 	if err != nil {
+		x.drop()
 		return err
 	}
-	return rebuildIndex(ctx, l.dir, f, base, end, l.config.IndexBytes)
-}
-
-// rebuildIndex writes the index of the closed segment f, which ends at end. A
-// damaged segment gets none.
-func rebuildIndex(ctx context.Context, dir vfs.Dir, f vfs.File, base, end uint64, interval int64) error {
-	b := newIndexBuilder(base, interval)
-	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
-		b.add(pos, h)
-		return ctx.Err()
-	})
-	if err != nil {
-		return err
-	}
-	if res.err != io.EOF {
-		return corrupt(dir, base, res.end, res.next, res.err)
-	}
-	b.header.End = end
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	b.header.ClosedMS = info.ModTime().UnixMilli()
-	if old, err := oldFacts(dir, base, f); err == nil {
-		b.header.ClosedMS, b.header.CleanedMS = old.ClosedMS, old.CleanedMS
-		if old.End != 0 {
-			b.header.End = old.End
-		}
-	}
-	return writeIndex(dir, b.header, b.entries)
-}
-
-// oldFacts returns the header of the index that is there, if it belongs to the
-// segment; its entries may be damaged.
-func oldFacts(dir vfs.Dir, base uint64, log vfs.File) (format.IndexHeader, error) {
-	x, err := openIndex(dir, base, log)
-	if err != nil {
-		return format.IndexHeader{}, err
-	}
-	if x.header.ClosedMS == 0 {
-		err = fs.ErrNotExist // the index of a clean close; it was active then
-	}
-	return x.header, errors.Join(err, x.close())
+	return x.finish()
 }

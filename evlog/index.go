@@ -70,13 +70,14 @@ func (b *indexBuilder) add(pos int64, h format.Header) {
 	x.LogSize = pos + h.Size()
 }
 
-// writeIndex puts the index into place. It is derived data, and missed by nobody
+// writeIndex puts the index into place, without a key filter. It is derived data, and missed by nobody
 // if this fails or a power failure takes the name (I7): so the directory is not
 // synced. Doing so here could take an error away that a roll has to see, since
 // each is told once.
 func writeIndex(dir vfs.Dir, h format.IndexHeader, entries []format.IndexEntry) error {
 	name := format.IndexName(h.Base)
 	tmp := name + format.TempSuffix
+	h.Filter, h.Keys = format.FilterShape{}, 0
 	err := writeTemp(dir, tmp, func(f vfs.File) error {
 		_, err := f.WriteAt(format.EncodeIndex(h, entries), 0)
 		return err
@@ -213,6 +214,31 @@ func (x *index) checkBlocks() error {
 		}
 	}
 	return nil
+}
+
+// errNoFilter: the index has no key filter. It is complete without.
+var errNoFilter = errors.New("index has no key filter")
+
+// checkFilter reads every block of the filter.
+func (x *index) checkFilter() error {
+	if !x.header.Filter.There {
+		return errNoFilter
+	}
+	buf := make([]byte, x.header.Filter.BlockBytes)
+	for i := range x.header.Filter.Blocks {
+		if _, err := x.filterBlock(i, buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filterBlock reads block i of the filter into buf.
+func (x *index) filterBlock(i uint32, buf []byte) (format.FilterBlock, error) {
+	if err := readFull(x.f, buf, x.header.FilterBlockPos(i)); err != nil {
+		return format.FilterBlock{}, err
+	}
+	return x.header.Filter.ParseFilterBlock(buf)
 }
 
 // entryList is a sparse index to look things up in.

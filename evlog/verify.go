@@ -223,11 +223,13 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 		defer x.close()
 	}
 	entries := &entryChecker{x: x, err: indexErr}
+	filter := newFilterChecker(entries.x)
 	b := newIndexBuilder(base, 1<<62)
 	durable := format.IndexHeader{Base: base}
-	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
+	res, err := scanSegment(f, base, func(pos int64, h format.Header, rec []byte) error {
 		b.add(pos, h)
 		entries.record(pos, h, b.header.MaxTimeMS)
+		filter.record(h, rec)
 		if h.Offset < end {
 			durable = b.header
 		}
@@ -250,6 +252,9 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 		}
 	}
 	problems = append(problems, v.checkIndex(entries, &info, b, res, active)...)
+	if filter.err != nil {
+		problems = append(problems, Problem{Path: pathOf(v.r.dir, format.IndexName(base)), Err: filter.err})
+	}
 	return info, problems, nil
 }
 

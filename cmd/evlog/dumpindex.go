@@ -11,7 +11,11 @@ import (
 // errPastEnd: the header claims more entries than the file has room for.
 var errPastEnd = errors.New("entries run past the end of the file")
 
-// index prints the header and the entries of a .idx.
+// errFilterPastEnd: the header claims more of a filter than the file has room
+// for.
+var errFilterPastEnd = errors.New("key filter runs past the end of the file")
+
+// index prints the header, the entries and the key filter of a .idx.
 func (d *dumper) index() error {
 	size := d.w.size
 	b, err := d.w.bytes(0, int(min(size, format.IndexHeaderSize)))
@@ -42,11 +46,57 @@ func (d *dumper) index() error {
 			return err
 		}
 	}
-	end := format.IndexHeaderSize + format.IndexEntriesSize(h.Entries)
+	end, err := d.filter(h)
+	if err != nil {
+		return err
+	}
 	if end < size && d.at < size {
 		return d.putItem(end, size-end, place{"rest", end, size - end}, "rest of the file")
 	}
 	return nil
+}
+
+// filter prints the blocks of the key filter, and returns where they end.
+func (d *dumper) filter(h format.IndexHeader) (end int64, err error) {
+	size := d.w.size
+	n := int64(h.Filter.BlockBytes)
+	for i := range h.Filter.Blocks {
+		if err := d.ctx.Err(); err != nil {
+			return 0, err
+		}
+		pos := h.FilterBlockPos(i)
+		if pos+n > size {
+			return size, d.putDamage(pos, max(size-pos, 0), errFilterPastEnd)
+		}
+		if pos+n <= d.at {
+			continue
+		}
+		b, err := d.w.bytes(pos, int(n))
+		if err != nil {
+			return 0, err
+		}
+		f, err := h.Filter.ParseFilterBlock(b)
+		if err != nil {
+			err = d.putDamage(pos, n, err)
+		} else {
+			err = d.putFilterBlock(i, pos, n, f)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return h.FilterBlockPos(h.Filter.Blocks), nil
+}
+
+func (d *dumper) putFilterBlock(i uint32, pos, n int64, f format.FilterBlock) error {
+	item := struct {
+		place
+		Block   uint32 `json:"block"`
+		Keys    int    `json:"keys"`
+		Columns int    `json:"columns"`
+	}{place{"filter", pos, n}, i, f.Keys, f.Columns}
+	return d.putItem(pos, n, item, "key filter: block %d, %s in %s", i,
+		plural(uint64(f.Keys), "key"), plural(uint64(f.Columns), "column"))
 }
 
 // blocksAlone prints the blocks of an index whose header is lost. Blocks stand
@@ -118,6 +168,15 @@ type indexHeaderItem struct {
 	CleanedMS   int64  `json:"cleaned_ms"`
 	End         uint64 `json:"end"`
 	Entries     uint32 `json:"entries"`
+	// Of the key filter; nil where there is none.
+	Filter *filterItem `json:"filter,omitempty"`
+}
+
+type filterItem struct {
+	ID         string `json:"id"`
+	Keys       uint64 `json:"keys"`
+	Blocks     uint32 `json:"blocks"`
+	BlockBytes uint16 `json:"block_bytes"`
 }
 
 func (d *dumper) putIndexHeader(h format.IndexHeader) error {
@@ -129,12 +188,17 @@ func (d *dumper) putIndexHeader(h format.IndexHeader) error {
 		MinTimeMS: h.MinTimeMS, MaxTimeMS: h.MaxTimeMS,
 		ClosedMS: h.ClosedMS, CleanedMS: h.CleanedMS, End: h.End, Entries: h.Entries,
 	}
+	filter := "none"
+	if f := h.Filter; f.There {
+		item.Filter = &filterItem{fmt.Sprintf("%08x", f.ID), h.Keys, f.Blocks, f.BlockBytes}
+		filter = fmt.Sprintf("%08x for %s in %s of %d B", f.ID, plural(h.Keys, "key"), plural(uint64(f.Blocks), "block"), f.BlockBytes)
+	}
 	return d.putItem(0, format.IndexHeaderSize, item,
 		"header: base %d, .log of %d B with %s (%s), first offset %d at byte %d crc %08x, "+
-			"last offset %d at byte %d crc %08x, times %s to %s, closed %s, cleaned %s, end %d, entries %d",
+			"last offset %d at byte %d crc %08x, times %s to %s, closed %s, cleaned %s, end %d, entries %d, key filter %s",
 		h.Base, h.LogSize, plural(h.Records, "record"), plural(h.Tombstones, "tombstone"),
 		h.FirstOffset, h.FirstPos, h.FirstCRC, h.LastOffset, h.LastPos, h.LastCRC,
-		d.cellMS(h.MinTimeMS), d.cellMS(h.MaxTimeMS), d.cellOrDash(h.ClosedMS), d.cellOrDash(h.CleanedMS), h.End, h.Entries)
+		d.cellMS(h.MinTimeMS), d.cellMS(h.MaxTimeMS), d.cellOrDash(h.ClosedMS), d.cellOrDash(h.CleanedMS), h.End, h.Entries, filter)
 }
 
 func (d *dumper) cellMS(ms int64) string { return d.times.in(time.UnixMilli(ms)).Format(timeLayout) }

@@ -53,12 +53,43 @@ type IndexHeader struct {
 	End       uint64
 
 	Entries uint32 // number of entries
+
+	Filter FilterShape
+	Keys   uint64 // different keys that the filter was made from
 }
 
-// EncodeIndex returns the content of an index.
+// SetFilter takes the shape of a filter over, with an ID that no other filter of
+// this segment has: it is made from what tells the segment's contents, and from
+// the shape.
+func (h *IndexHeader) SetFilter(s FilterShape) {
+	var b [IndexHeaderSize]byte
+	h.Filter = s
+	h.put(b[:])
+	h.Filter.ID = UpdateChecksum(Checksum(b[8:72]), b[128:136])
+}
+
+// EncodeIndex returns the content of an index, up to the blocks of its filter.
 func EncodeIndex(h IndexHeader, entries []IndexEntry) []byte {
 	h.Entries = uint32(len(entries))
 	b := make([]byte, IndexHeaderSize, IndexHeaderSize+IndexEntriesSize(h.Entries))
+	h.put(b)
+	for len(entries) > 0 {
+		n := min(len(entries), IndexBlockEntries)
+		b = appendIndexBlock(b, entries[:n])
+		entries = entries[n:]
+	}
+	return b
+}
+
+// EncodeIndexHeader returns the header alone. Entries must be set.
+func EncodeIndexHeader(h IndexHeader) []byte {
+	b := make([]byte, IndexHeaderSize)
+	h.put(b)
+	return b
+}
+
+// put writes the header into b, which is all zeros.
+func (h *IndexHeader) put(b []byte) {
 	copy(b, indexMagic)
 	le := binary.LittleEndian
 	le.PutUint64(b[8:], h.Base)
@@ -77,13 +108,14 @@ func EncodeIndex(h IndexHeader, entries []IndexEntry) []byte {
 	le.PutUint64(b[104:], h.End)
 	le.PutUint64(b[112:], h.Tombstones)
 	le.PutUint32(b[120:], h.Entries)
-	le.PutUint32(b[4:], Checksum(b[8:]))
-	for len(entries) > 0 {
-		n := min(len(entries), IndexBlockEntries)
-		b = appendIndexBlock(b, entries[:n])
-		entries = entries[n:]
+	if h.Filter.There {
+		le.PutUint32(b[124:], h.Filter.ID)
+		le.PutUint32(b[128:], h.Filter.Blocks)
+		le.PutUint16(b[132:], h.Filter.BlockBytes)
+		le.PutUint16(b[134:], filterRibbon)
+		le.PutUint64(b[136:], h.Keys)
 	}
-	return b
+	le.PutUint32(b[4:], Checksum(b[8:IndexHeaderSize]))
 }
 
 func appendIndexBlock(b []byte, entries []IndexEntry) []byte {
@@ -140,6 +172,15 @@ func ParseIndexHeader(b []byte) (IndexHeader, error) {
 		Tombstones:  le.Uint64(b[112:]),
 		Entries:     le.Uint32(b[120:]),
 	}
+	if le.Uint16(b[134:]) == filterRibbon {
+		h.Filter = FilterShape{
+			There: true, ID: le.Uint32(b[124:]), Blocks: le.Uint32(b[128:]), BlockBytes: le.Uint16(b[132:]),
+		}
+		h.Keys = le.Uint64(b[136:])
+		if !h.Filter.valid() {
+			h.Filter = FilterShape{} // entries can still be used
+		}
+	}
 	if h.LogSize < 0 || h.FirstPos < 0 || h.LastPos < 0 || h.LastPos > h.LogSize {
 		return IndexHeader{}, ErrIndex
 	}
@@ -158,6 +199,11 @@ func (h IndexHeader) IndexBlockRange(i int) (pos int64, size int) {
 		return pos, indexBlockHeader + rest*IndexEntrySize
 	}
 	return pos, IndexBlockSize
+}
+
+// FilterBlockPos says where block i of the filter stands in the index.
+func (h IndexHeader) FilterBlockPos(i uint32) int64 {
+	return IndexHeaderSize + IndexEntriesSize(h.Entries) + int64(i)*int64(h.Filter.BlockBytes)
 }
 
 // ParseIndexBlock checks the bytes of one block and appends its entries to dst.
