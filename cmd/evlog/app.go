@@ -176,7 +176,8 @@ func (a *app) noticeBeyond(ctx context.Context, r *evlog.Reader) error {
 	if err != nil {
 		return err
 	}
-	if r.Holder().Alive {
+	holder := r.Holder()
+	if holder.Alive {
 		if err := pause(ctx, publishing); err != nil {
 			return err
 		}
@@ -186,6 +187,9 @@ func (a *app) noticeBeyond(ctx context.Context, r *evlog.Reader) error {
 		if _, after, err := r.Bounds(ctx); err != nil || after > before {
 			return err
 		}
+		// A policy other than always leaves the sync for later, or to a caller.
+		a.notice("%d more records are written and not durable yet; the writer, pid %d, publishes them when it syncs", n, holder.PID)
+		return nil
 	}
 	a.notice("%d more records are readable beyond the durable mark; opening for writing will publish them", n)
 	return nil

@@ -120,11 +120,24 @@ func cmdOpenAll(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// cmdHold has another process, this one, hold the log to the script's end:
-// hold DIR.
+// cmdHold has another process, this one, hold the log to the script's end, with
+// records that are written and not synced if that is said: hold DIR [unsynced].
 func cmdHold(ts *testscript.TestScript, _ bool, args []string) {
-	l, err := evlog.Open(context.Background(), ts.MkAbs(args[0]), nil)
+	ctx := context.Background()
+	opts := &evlog.Options{}
+	if len(args) > 1 {
+		opts.Sync = evlog.SyncFlush
+	}
+	l, err := evlog.Open(ctx, ts.MkAbs(args[0]), opts)
 	ts.Check(err)
+	if len(args) > 1 {
+		_, err := l.Enqueue(ctx, evlog.Record{Value: make([]byte, 1<<20)})
+		ts.Check(err)
+		for n := uint64(0); n == 0; time.Sleep(time.Millisecond) {
+			n, err = l.Reader().BeyondDurable(ctx)
+			ts.Check(err)
+		}
+	}
 	ts.Setenv("PID", strconv.Itoa(os.Getpid()))
 	ts.Defer(func() { ts.Check(l.Close()) })
 }
