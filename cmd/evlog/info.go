@@ -15,15 +15,18 @@ func newInfoCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "info DIR",
 		Short: "Describe the log as a whole",
-		Long: `Describe the log as a whole: offsets, times, sizes, stored configuration, and
-who holds the lock, with whether that process lives.
+		Long: `Describe the log as a whole: offsets, times, sizes, stored configuration, the
+consumers of consumers.json with their lag, and who holds the lock, with whether
+that process lives.
 
 With --json: one object with path, id, format, created, first_offset,
 next_offset (the offset after the last durable record), records, holes,
 segments, bytes (all files), oldest, newest, config (segment_bytes,
 segment_age_ms, index_bytes, sync, sync_interval_ms), open_hook, gaps (offset
 ranges that repair left without records), beyond_durable, durable_error,
-meta_error, and lock_holder (pid, host, started, alive; null if nobody).`,
+meta_error, consumers (as "evlog consumers --json" prints them; null if they
+cannot be read), consumers_error, and lock_holder (pid, host, started, alive;
+null if nobody).`,
 		Example: `  evlog info events
   evlog info events --json | jq .next_offset`,
 		ValidArgsFunction: dirOnly,
@@ -57,7 +60,12 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 	if err != nil {
 		return err
 	}
+	consumers, consumersErr := a.consumersFromDir(ctx, r, dir)
 	doc := newInfoDoc(&st, segments, table.times)
+	doc.Consumers, doc.ConsumersError = consumerDocs(consumers, table.times), errorText(consumersErr)
+	if consumersErr != nil {
+		doc.Consumers = nil
+	}
 	if table.json {
 		err = writeDocument(a.out, doc)
 	} else {
@@ -71,25 +79,27 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 
 // infoDoc is the JSON document of info.
 type infoDoc struct {
-	Path          string      `json:"path"`
-	ID            string      `json:"id"`
-	Format        int         `json:"format"`
-	Created       *string     `json:"created"`
-	First         uint64      `json:"first_offset"`
-	Next          uint64      `json:"next_offset"`
-	Records       uint64      `json:"records"`
-	Holes         uint64      `json:"holes"`
-	Segments      int         `json:"segments"`
-	Bytes         int64       `json:"bytes"`
-	Oldest        *string     `json:"oldest"`
-	Newest        *string     `json:"newest"`
-	Config        configDoc   `json:"config"`
-	OpenHook      string      `json:"open_hook"`
-	Gaps          [][2]uint64 `json:"gaps"`
-	BeyondDurable uint64      `json:"beyond_durable"`
-	DurableError  string      `json:"durable_error"`
-	MetaError     string      `json:"meta_error"`
-	Holder        *holderDoc  `json:"lock_holder"`
+	Path           string        `json:"path"`
+	ID             string        `json:"id"`
+	Format         int           `json:"format"`
+	Created        *string       `json:"created"`
+	First          uint64        `json:"first_offset"`
+	Next           uint64        `json:"next_offset"`
+	Records        uint64        `json:"records"`
+	Holes          uint64        `json:"holes"`
+	Segments       int           `json:"segments"`
+	Bytes          int64         `json:"bytes"`
+	Oldest         *string       `json:"oldest"`
+	Newest         *string       `json:"newest"`
+	Config         configDoc     `json:"config"`
+	OpenHook       string        `json:"open_hook"`
+	Gaps           [][2]uint64   `json:"gaps"`
+	BeyondDurable  uint64        `json:"beyond_durable"`
+	DurableError   string        `json:"durable_error"`
+	MetaError      string        `json:"meta_error"`
+	Consumers      []consumerDoc `json:"consumers"`
+	ConsumersError string        `json:"consumers_error"`
+	Holder         *holderDoc    `json:"lock_holder"`
 }
 
 type configDoc struct {
@@ -180,7 +190,29 @@ func (d *infoDoc) rows(st *evlog.Status, segments []evlog.SegmentInfo, times tim
 	if d.MetaError != "" {
 		rows = append(rows, []string{"log.json", d.MetaError})
 	}
-	return append(rows, []string{"lock holder", holderText(st.Holder, times)})
+	return append(append(rows, d.consumerRows()...), []string{"lock holder", holderText(st.Holder, times)})
+}
+
+func (d *infoDoc) consumerRows() [][]string {
+	switch {
+	case d.ConsumersError != "":
+		return [][]string{{"consumers", d.ConsumersError}}
+	case len(d.Consumers) == 0:
+		return [][]string{{"consumers", "none"}}
+	}
+	var rows [][]string
+	for i := range d.Consumers {
+		c := &d.Consumers[i]
+		text := fmt.Sprintf("%s at %d", printable(c.Name), c.Committed)
+		if c.Lag != nil {
+			text += fmt.Sprintf(", lag %d", *c.Lag)
+		}
+		if c.Note != "" {
+			text += ", " + c.Note
+		}
+		rows = append(rows, []string{"consumer", text})
+	}
+	return rows
 }
 
 func orDash(s string) string {
