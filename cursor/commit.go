@@ -14,6 +14,7 @@ func (c *consumer) commitLocked() {
 		return
 	}
 	if c.BeforeCommit != nil {
+		c.failed = errPanicked
 		c.failed = c.BeforeCommit(c.storeCtx)
 	}
 	if c.failed == nil {
@@ -57,22 +58,39 @@ func (c *consumer) commitByTime() (stop func()) {
 		return func() {}
 	}
 	end, ended := make(chan struct{}), make(chan struct{})
+	var panicked any
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case <-c.pending:
-			case <-end:
-				return
+		left := false
+		defer func() {
+			// BeforeCommit is the caller's: its panic is for the caller of Run, and
+			// Run must not wait for a goroutine that it has ended.
+			if panicked = recover(); !left {
+				c.cancel(errPanicked)
 			}
-			if !c.commitWhenDue(end) {
-				return
-			}
-		}
+		}()
+		c.commitInTime(end)
+		left = true
 	}()
 	return func() {
 		close(end)
 		<-ended
+		if panicked != nil {
+			panic(panicked)
+		}
+	}
+}
+
+func (c *consumer) commitInTime(end <-chan struct{}) {
+	for {
+		select {
+		case <-c.pending:
+		case <-end:
+			return
+		}
+		if !c.commitWhenDue(end) {
+			return
+		}
 	}
 }
 
@@ -80,13 +98,7 @@ func (c *consumer) commitByTime() (stop func()) {
 // and commits. It returns false when nothing more is to be committed.
 func (c *consumer) commitWhenDue(end <-chan struct{}) bool {
 	for {
-		c.mu.Lock()
-		wait := c.since + c.CommitInterval - c.Clock.Elapsed()
-		if c.handled > 0 && wait <= 0 {
-			c.commitLocked()
-		}
-		done, failed := c.handled == 0, c.failed
-		c.mu.Unlock()
+		wait, done, failed := c.commitIfDue()
 		if failed != nil {
 			c.cancel(failed) // the loop may be waiting for records
 			return false
@@ -103,6 +115,18 @@ func (c *consumer) commitWhenDue(end <-chan struct{}) bool {
 		}
 		release()
 	}
+}
+
+// commitIfDue commits if the oldest record handled has waited long enough. wait
+// is how long it still has to, and done says that there is none.
+func (c *consumer) commitIfDue() (wait time.Duration, done bool, failed error) {
+	c.mu.Lock()
+	defer c.mu.Unlock() // also when BeforeCommit panics
+	wait = c.since + c.CommitInterval - c.Clock.Elapsed()
+	if c.handled > 0 && wait <= 0 {
+		c.commitLocked()
+	}
+	return wait, c.handled == 0, c.failed
 }
 
 // outlive returns a context that ends span after ctx, and a function that ends

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -372,4 +374,21 @@ func TestFile_NoLog(t *testing.T) {
 		_, err := cursor.OpenFile(t.Context(), path, nil)
 		require.ErrorIs(t, err, evlog.ErrNoLog)
 	}
+}
+
+// Who lets a group read the file need not do so again after each commit.
+func TestFile_KeepsItsMode(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	dir := evlogtest.NewDir(t)
+	dir.Open(nil)
+	f := storeOf(t, dir)
+	require.NoError(t, f.Commit(t.Context(), "a", 0, 1))
+	path := filepath.Join(dir.Path(), consumersJSON)
+	require.NoError(t, os.Chmod(path, 0o640))
+	require.NoError(t, f.Commit(t.Context(), "a", 1, 2))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o640), info.Mode().Perm())
 }

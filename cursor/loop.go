@@ -29,7 +29,7 @@ import (
 //   - with nil at Options.UntilEnd or Options.Limit.
 //
 // An error of the store or of BeforeCommit ends it without another commit, and
-// so does a panic in handle, which goes on to the caller. Nothing of Run runs
+// so does a panic in handle or BeforeCommit, which goes on to the caller. Nothing of Run runs
 // any more when it has returned.
 func Run(ctx context.Context, log Log, store Store, name string, handle func(ctx context.Context, rec evlog.Record) error, opts *Options) error {
 	if err := CheckName(name); err != nil {
@@ -79,10 +79,10 @@ type consumer struct {
 var (
 	// errLimit ends the reading at Options.Limit.
 	errLimit = errors.New("limit reached")
-	// errPanicked stands in failed while the handler runs. Whoever finds it there
-	// came after a handler that never returned: what it left half done must not
-	// be flushed.
-	errPanicked = errors.New("the handler panicked")
+	// errPanicked stands in failed while the handler or BeforeCommit runs. Whoever
+	// finds it there came after one that never returned: what it left half done
+	// must not be flushed or committed.
+	errPanicked = errors.New("the handler or BeforeCommit panicked, or left its goroutine")
 )
 
 func (c *consumer) run(ctx context.Context) error {

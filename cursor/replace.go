@@ -95,7 +95,11 @@ func (f *File) replace(ctx context.Context, b []byte) error {
 }
 
 func (f *File) writeNew(name string, b []byte) error {
-	file, err := f.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	perm := fs.FileMode(0o600)
+	if old, err := f.dir.Stat(format.ConsumersName); err == nil {
+		perm = old.Mode().Perm() // somebody may have let a group read it
+	}
+	file, err := f.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,7 @@ func TestRun_StoreFails(t *testing.T) {
 	}
 	var h handled
 	r := start(t, dir.Context(), l.Reader(), s, "c", &h, &cursor.Options{Clock: clock})
+	eventually(t, func() bool { return len(h.offsets()) == 3 })
 	clock.WaitTimers(1)
 	clock.Advance(time.Second)
 	require.Equal(t, syscall.EIO, r.wait())
@@ -194,4 +195,29 @@ func TestRun_DamagedLog(t *testing.T) {
 	require.ErrorIs(t, cursor.Run(ctx, l.Reader(), f, "c", h.handle, nil), evlog.ErrCorrupt)
 	require.Equal(t, span(0, 3), h.offsets())
 	require.EqualValues(t, 3, standsAt(t, ctx, f, "c"))
+}
+
+// BeforeCommit runs on a second goroutine when a commit falls due by time. If it
+// panics there, Run panics; if it leaves the goroutine, Run ends. In both cases
+// nothing is committed.
+func TestRun_BeforeCommitDoesNotReturn(t *testing.T) {
+	for name, leave := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("flush") }} {
+		t.Run(name, func(t *testing.T) {
+			dir, l := logOf(t, 3)
+			f := storeOf(t, dir)
+			var h handled
+			run := func() error {
+				return cursor.Run(dir.Context(), l.Reader(), f, "c", h.handle, &cursor.Options{
+					CommitInterval: time.Millisecond,
+					BeforeCommit:   func(context.Context) error { leave(); return nil },
+				})
+			}
+			if name == "panic" {
+				require.PanicsWithValue(t, "flush", func() { _ = run() })
+			} else {
+				require.ErrorContains(t, run(), "left its goroutine")
+			}
+			require.EqualValues(t, 0, standsAt(t, dir.Context(), f, "c"))
+		})
+	}
 }
