@@ -111,6 +111,16 @@ func (g *Gate) End(ctx context.Context) (uint64, error) {
 	return l.act.next, nil
 }
 
+// Abandon poisons the log and opens the gate: for a holder that can neither keep
+// what it promised about the offset Next nor take it back. The log has to be
+// opened again, where the open hook decides before anybody appends. The error is
+// what every call gets from now on.
+func (g *Gate) Abandon(cause error) error {
+	err := g.l.poison(fmt.Errorf("evlog: gate: %s gave up: %w", g.holder, cause))
+	g.Release()
+	return err
+}
+
 // Release opens the gate. Calling it again does nothing.
 func (g *Gate) Release() {
 	l := g.l

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -174,6 +175,36 @@ func TestGate_Poisoned(t *testing.T) {
 	_, err = l.Gate(p.ctx, "again")
 	require.ErrorIs(t, err, evlog.ErrPoisoned)
 	require.ErrorIs(t, l.Close(), evlog.ErrPoisoned)
+}
+
+func TestGate_Abandon(t *testing.T) {
+	p, _ := inMem(t)
+	l := p.open(t, nil)
+	g, err := l.Gate(p.ctx, "test")
+	require.NoError(t, err)
+	waiting := goAppend(p.ctx, l, rec("k", "beside"))
+	soon(t, "it waits", func() bool { return l.Stats().GateWaits > 0 })
+	boom := errors.New("boom")
+	err = g.Abandon(boom)
+	require.ErrorIs(t, err, evlog.ErrPoisoned)
+	require.ErrorIs(t, err, boom)
+	require.ErrorIs(t, inTime(t, "the waiter", waiting).err, boom, "nobody takes the offset that was promised")
+	g.Release()
+	require.ErrorIs(t, l.Close(), boom)
+	require.Empty(t, p.all(t))
+}
+
+// Check says what Append would say.
+func TestLog_Check(t *testing.T) {
+	p, _ := inMem(t)
+	l := p.open(t, &evlog.Options{MaxRecordBytes: 100})
+	for _, r := range []evlog.Record{
+		rec("k", "v"), {Key: make([]byte, evlog.MaxKeyBytes+1)}, {Value: make([]byte, 100)},
+		{Value: make([]byte, 100-evlog.RecordOverhead)}, {Time: time.Unix(1<<61, 0)},
+	} {
+		_, err := l.Append(p.ctx, r)
+		require.Equal(t, err, l.Check(r))
+	}
 }
 
 // End after a failed Write and after a crash says how much of a batch is there,

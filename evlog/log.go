@@ -337,8 +337,9 @@ func (l *Log) callHook(e Event) (panicked any) {
 
 // RequireHook stores, durably, that every writer needs the open hook of this
 // name from now on (see Options.OpenHook and ErrHookRequired). The log must have
-// been opened with it.
-func (l *Log) RequireHook(ctx context.Context) error {
+// been opened with it. note is stored beside the name, for the hook to see when
+// the log is opened again: a line at most.
+func (l *Log) RequireHook(ctx context.Context, note string) error {
 	name := l.opts.OpenHook.Name
 	if name == "" {
 		return badOption("OpenHook", "is not set")
@@ -351,13 +352,15 @@ func (l *Log) RequireHook(ctx context.Context) error {
 	m := *l.meta
 	err := l.err
 	l.mu.Unlock()
-	if err != nil || m.OpenHook == name {
+	switch {
+	case err != nil || m.OpenHook == name && m.HookNote == note:
 		return err
-	}
-	if m.OpenHook != "" {
+	case m.OpenHook != "" && m.OpenHook != name:
 		return fmt.Errorf("evlog: require the hook %q: %w: the log has %q", name, ErrHookRequired, m.OpenHook)
+	case len(note) > maxHookNote:
+		return badOption("RequireHook", "has a note of %d bytes, more than %d", len(note), maxHookNote)
 	}
-	m.OpenHook = name
+	m.OpenHook, m.HookNote = name, note
 	if err := m.store(l.dir); err != nil {
 		err = fmt.Errorf("evlog: store the open hook: %w", err)
 		if diskFull(err) {
@@ -370,3 +373,9 @@ func (l *Log) RequireHook(ctx context.Context) error {
 	l.mu.Unlock()
 	return nil
 }
+
+// maxHookNote bounds what a hook can leave in log.json.
+const maxHookNote = 1 << 10
+
+// Check tells whether Append would refuse the record for what it is: ErrTooLarge.
+func (l *Log) Check(r Record) error { return r.check(l.opts.MaxRecordBytes) }

@@ -26,6 +26,7 @@ type meta struct {
 	CreatedMS int64
 	Config    metaConfig
 	OpenHook  string
+	HookNote  string
 	Gaps      []OffsetRange
 
 	other, otherConfig map[string]json.RawMessage
@@ -47,6 +48,7 @@ type metaJSON struct {
 	CreatedMS int64           `json:"created_ms"`
 	Config    json.RawMessage `json:"config"`
 	OpenHook  string          `json:"open_hook,omitempty"`
+	HookNote  string          `json:"open_hook_note,omitempty"`
 	Gaps      [][2]uint64     `json:"gaps,omitempty"`
 }
 
@@ -97,7 +99,7 @@ func parseMeta(b []byte) (*meta, error) {
 	if j.Format < 1 || j.ID == "" || m.Config.invalid() {
 		return nil, fmt.Errorf("%w: no format, no id, or a config out of range", errMeta)
 	}
-	m.Format, m.ID, m.CreatedMS, m.OpenHook = j.Format, j.ID, j.CreatedMS, j.OpenHook
+	m.Format, m.ID, m.CreatedMS, m.OpenHook, m.HookNote = j.Format, j.ID, j.CreatedMS, j.OpenHook, j.HookNote
 	for _, g := range j.Gaps {
 		m.Gaps = append(m.Gaps, OffsetRange{From: g[0], To: g[1]})
 	}
@@ -130,7 +132,7 @@ func (m *meta) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := metaJSON{Format: m.Format, ID: m.ID, CreatedMS: m.CreatedMS, Config: config, OpenHook: m.OpenHook}
+	j := metaJSON{Format: m.Format, ID: m.ID, CreatedMS: m.CreatedMS, Config: config, OpenHook: m.OpenHook, HookNote: m.HookNote}
 	for _, g := range m.Gaps {
 		j.Gaps = append(j.Gaps, [2]uint64{g.From, g.To})
 	}

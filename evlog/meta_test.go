@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -279,14 +280,18 @@ func TestHook_RunsInsideOpenAfterRecovery(t *testing.T) {
 	require.Equal(t, id, states[0].LogID)
 	require.EqualValues(t, 5, states[0].Next)
 	require.False(t, states[0].Stored)
-	require.NoError(t, l.RequireHook(p.ctx))
-	require.NoError(t, l.RequireHook(p.ctx), "twice is the same")
+	require.Empty(t, states[0].Note)
+	require.NoError(t, l.RequireHook(p.ctx, "a"))
+	require.NoError(t, l.RequireHook(p.ctx, "b"), "a new note takes the old one's place")
+	require.NoError(t, l.RequireHook(p.ctx, "b"), "twice is the same")
+	require.ErrorIs(t, l.RequireHook(p.ctx, strings.Repeat("x", 1025)), evlog.ErrBadOptions)
 	require.Equal(t, "outbox", status(t, p).OpenHook)
 	require.NoError(t, l.Close())
 
 	l = p.open(t, &evlog.Options{OpenHook: hook})
 	require.Len(t, states, 2)
 	require.True(t, states[1].Stored)
+	require.Equal(t, "b", states[1].Note)
 	_, err := l.Append(p.ctx, rec("k", "v"))
 	require.NoError(t, err)
 }
@@ -319,7 +324,7 @@ func TestHook_RequiredButMissing(t *testing.T) {
 	p, m := inMem(t)
 	run := func(context.Context, evlog.HookState) error { return nil }
 	l := p.open(t, &evlog.Options{OpenHook: evlog.Hook{Name: "outbox", Run: run}, SegmentBytes: 100})
-	require.NoError(t, l.RequireHook(p.ctx))
+	require.NoError(t, l.RequireHook(p.ctx, ""))
 	require.Equal(t, "outbox", status(t, onFS(t, m.SyncedImage())).OpenHook, "stored durably")
 	want := appendEach(t, p.ctx, l, numbered(0, 5)...)
 	require.NoError(t, l.Close())
@@ -358,6 +363,6 @@ func TestHook_RequiredButMissing(t *testing.T) {
 func TestHook_RequireWithoutOne(t *testing.T) {
 	p, _ := inMem(t)
 	l := p.open(t, nil)
-	require.Error(t, l.RequireHook(p.ctx))
+	require.Error(t, l.RequireHook(p.ctx, ""))
 	require.Empty(t, status(t, p).OpenHook)
 }

@@ -144,13 +144,17 @@ func (l *Log) runHook(ctx context.Context, next uint64) (err error) {
 			err = fmt.Errorf("evlog: open hook %q: panic: %v", h.Name, p)
 		}
 	}()
-	err = h.Run(ctx, HookState{
+	s := HookState{
 		LogID:  l.id,
 		Next:   next,
 		Stored: l.meta.OpenHook == h.Name,
 		Gaps:   l.meta.Gaps,
 		Reader: l.reader,
-	})
+	}
+	if s.Stored {
+		s.Note = l.meta.HookNote
+	}
+	err = h.Run(ctx, s)
 	if err != nil {
 		return fmt.Errorf("evlog: open hook %q: %w", h.Name, err)
 	}

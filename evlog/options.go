@@ -123,8 +123,10 @@ type HookState struct {
 	// Next is the offset after the last record of the recovered log, all of
 	// which is durable.
 	Next uint64
-	// Stored tells whether log.json names this hook already.
+	// Stored tells whether log.json names this hook already, and Note is what
+	// RequireHook stored with it.
 	Stored bool
+	Note   string
 	// Gaps are the half-open offset ranges that repair left without records.
 	Gaps []OffsetRange
 	// Reader reads the recovered log.

@@ -111,7 +111,7 @@ func (w *world) step(step string) error {
 	case "read":
 		return w.read()
 	case "hook":
-		return w.l.RequireHook(w.p.ctx)
+		return w.l.RequireHook(w.p.ctx, "")
 	default:
 		panic("no such step: " + step)
 	}

@@ -5,37 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
+	"github.com/evlog-go/evlog/internal/sqldb"
 	"github.com/evlog-go/evlog/internal/sqlrule"
 )
-
-// busyTexts are what SQLite says when a lock is in the way. Drivers have no
-// common type for it, but they all pass the text on.
-var busyTexts = []string{
-	"database is locked",        // SQLITE_BUSY and its extended codes
-	"table is locked",           // SQLITE_LOCKED, with a shared cache
-	"database schema is locked", // the same
-	"locking protocol",          // SQLITE_PROTOCOL: lost too many races for a WAL lock
-}
 
 // IsBusy reports whether err says that another connection is in the way
 // (SQLITE_BUSY, SQLITE_LOCKED), whichever driver it comes from. Roll back and
 // try again: retrying the one statement does not help a transaction that has
 // read before.
-func IsBusy(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	for _, t := range busyTexts {
-		if strings.Contains(text, t) {
-			return true
-		}
-	}
-	return false
-}
+func IsBusy(err error) bool { return sqldb.IsBusy(err) }
 
 const (
 	busyFirstWait = time.Millisecond

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/evlog-go/evlog/internal/sqldb"
 )
 
 // Report says how a database is set up.
@@ -38,8 +40,8 @@ func (r *Report) Safe() bool {
 }
 
 func (r *Report) usable() error {
-	switch v := parseVersion(r.Version); {
-	case v.less(version{3, 37, 0}):
+	switch {
+	case !sqldb.ParseVersion(r.Version).HasStrict():
 		return fmt.Errorf("sqlbridge: SQLite %s: %w: STRICT tables need 3.37", r.Version, ErrUnsafe)
 	case r.JournalMode == "off":
 		return fmt.Errorf("sqlbridge: journal_mode=OFF: %w: ROLLBACK does nothing", ErrUnsafe)
@@ -90,28 +92,12 @@ func (b *Bridge) settings(ctx context.Context) (Report, error) {
 	return r, err
 }
 
-func settingsOf(ctx context.Context, conn *sql.Conn) (r Report, err error) {
-	var synchronous, timeout int
-	var file sql.NullString
-	for query, into := range map[string]any{
-		`SELECT sqlite_version()`: &r.Version,
-		`PRAGMA journal_mode`:     &r.JournalMode,
-		`PRAGMA synchronous`:      &synchronous,
-		`PRAGMA busy_timeout`:     &timeout,
-		`SELECT file FROM pragma_database_list WHERE name = 'main'`: &file,
-	} {
-		if err := conn.QueryRowContext(ctx, query).Scan(into); err != nil {
-			return r, fmt.Errorf("%s: %w", query, err)
-		}
-	}
-	r.InMemory = file.String == ""
-	r.JournalMode = strings.ToLower(r.JournalMode)
-	r.BusyTimeout = time.Duration(timeout) * time.Millisecond
-	r.Synchronous = fmt.Sprint(synchronous)
-	if levels := []string{"OFF", "NORMAL", "FULL", "EXTRA"}; synchronous >= 0 && synchronous < len(levels) {
-		r.Synchronous = levels[synchronous]
-	}
-	return r, nil
+func settingsOf(ctx context.Context, conn *sql.Conn) (Report, error) {
+	s, err := sqldb.ReadSettings(ctx, conn)
+	return Report{
+		Version: s.Version.String(), JournalMode: s.JournalMode, Synchronous: s.Synchronous,
+		BusyTimeout: s.BusyTimeout, InMemory: s.File == "",
+	}, err
 }
 
 func (r *Report) problem(setting string, unsafe bool, text string) {
@@ -129,7 +115,7 @@ func (r *Report) judge() {
 		r.problem("journal_mode", true, "with journal_mode="+strings.ToUpper(r.JournalMode)+
 			" a process that dies in a transaction leaves a part of it behind; WAL or DELETE do not")
 	case "wal":
-		if parseVersion(r.Version).losesCommits() {
+		if sqldb.ParseVersion(r.Version).LosesCommits() {
 			r.problem("sqlite_version", true, "SQLite "+r.Version+" can lose committed transactions in WAL mode "+
 				"(fixed in 3.51.3, 3.50.7 and 3.44.6)")
 		}
@@ -146,33 +132,4 @@ func (r *Report) judge() {
 	if r.BusyTimeout == 0 {
 		r.problem("busy_timeout", false, "with busy_timeout=0 the application's own statements fail at once while another connection writes")
 	}
-}
-
-type version [3]int
-
-func parseVersion(s string) (v version) {
-	_, _ = fmt.Sscanf(s, "%d.%d.%d", &v[0], &v[1], &v[2])
-	return v
-}
-
-func (v version) less(o version) bool {
-	for i := range v {
-		if v[i] != o[i] {
-			return v[i] < o[i]
-		}
-	}
-	return false
-}
-
-// losesCommits: a race in resetting the WAL, in all versions with a WAL up to
-// 3.51.2, but for two lines that the fix was taken back to.
-func (v version) losesCommits() bool {
-	fixed := version{3, 51, 3}
-	switch v[1] {
-	case 44:
-		fixed = version{3, 44, 6}
-	case 50:
-		fixed = version{3, 50, 7}
-	}
-	return v.less(fixed)
 }

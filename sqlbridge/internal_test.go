@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqldb"
 )
 
 // The versions that can lose what was committed in WAL mode.
@@ -18,7 +19,7 @@ func TestVersion_LosesCommits(t *testing.T) {
 		"3.37.0": true, "3.44.5": true, "3.44.6": false, "3.45.0": true, "3.50.6": true, "3.50.7": false,
 		"3.50.10": false, "3.51.0": true, "3.51.2": true, "3.51.3": false, "3.52.0": false, "3.54.1": false, "4.0.0": false,
 	} {
-		require.Equal(t, want, parseVersion(v).losesCommits(), v)
+		require.Equal(t, want, sqldb.ParseVersion(v).LosesCommits(), v)
 		r := Report{Version: v, JournalMode: "wal", Synchronous: "FULL", BusyTimeout: 1}
 		r.judge()
 		require.Equal(t, want, !r.Safe(), v)

@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/sqldb"
 )
 
 // schemaVersion is what evlog_schema says of this package's tables.
@@ -92,7 +92,7 @@ func schemaVersionOf(ctx context.Context, q DBTX) (version int, err error) {
 // tableError tells a database without the tables by the text of the error,
 // which is SQLite's own and so the same in all drivers.
 func tableError(err error) error {
-	if err != nil && strings.Contains(err.Error(), "no such table: evlog_") {
+	if sqldb.NoTable(err, "evlog_") {
 		return fmt.Errorf("%w: %w", ErrNoTables, err)
 	}
 	return err

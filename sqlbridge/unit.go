@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"strings"
 
+	"github.com/evlog-go/evlog/internal/sqldb"
 	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
@@ -106,17 +106,11 @@ func (u *unit) close() {
 func (u *unit) cleanUp() {
 	// After a COMMIT by exec this only tells the *sql.Tx.
 	err := u.tx.Rollback()
-	if !u.done && err != nil && !noTx(err) {
+	if !u.done && err != nil && !sqldb.IsNoTx(err) {
 		_, err = u.conn.ExecContext(u.ctx, `ROLLBACK`)
-		if err != nil && !noTx(err) {
+		if err != nil && !sqldb.IsNoTx(err) {
 			_ = u.conn.Raw(func(any) error { return driver.ErrBadConn })
 		}
 	}
 	_ = u.conn.Close()
 }
-
-// noTx tells SQLite's answer to a COMMIT or ROLLBACK outside a transaction.
-func noTx(err error) bool { return strings.Contains(err.Error(), "no transaction is active") }
-
-// inTxText is in SQLite's answers to a BEGIN and a VACUUM inside a transaction.
-const inTxText = "within a transaction"

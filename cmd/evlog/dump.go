@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,12 +27,14 @@ and goes on past damage, with the next bytes that make a valid record. What it
 shows beyond the durable position was never acknowledged.
 
 Zeros at the end of a .log are space prepared for the next records. Damage makes
-the exit status 3.
+the exit status 3. Stray is what looks like a record, with a good checksum, and
+does not fit the offsets around it: most likely bytes in the value of a damaged
+record.
 
 With --format jsonl one object a line, with --json one document with file and
 items. Each has kind, pos and size. Kinds of a .log: record (offset, ts_ms,
-schema, crc, key, value, as "evlog cat -J" prints them), damage (error), zeros.
-Of a .idx: header, entry (offset, position, max_ts_ms), damage, rest. Of DURABLE:
+schema, crc, key, value, as "evlog cat -J" prints them), stray (the same), damage
+(error), zeros. Of a .idx: header, entry (offset, position, max_ts_ms), damage, rest. Of DURABLE:
 durable (next_offset, segment_base, position), damage.`,
 		Example: `  evlog dump events/00000000000000000000.log
   evlog dump events/00000000000000000000.log --at 8192 | head -3
@@ -60,17 +63,20 @@ func (c *dumpCommand) run(cmd *cobra.Command, args []string) (err error) {
 	if err := c.check(cmd, args); err != nil {
 		return err
 	}
-	f, err := os.Open(args[0])
-	if err != nil {
-		return err
-	}
-	defer closing(f, &err)
-	st, err := f.Stat()
+	st, err := os.Stat(args[0])
 	if err != nil {
 		return err
 	}
 	if !st.Mode().IsRegular() {
 		return &hinted{error: fmt.Errorf("%s: not a file", args[0]), hint: "name one file of the log"}
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer closing(f, &err)
+	if st, err = f.Stat(); err != nil {
+		return err
 	}
 	if c.at.n > uint64(st.Size()) {
 		return fmt.Errorf("%s: position %d is beyond the end, %d", args[0], c.at.n, st.Size())
@@ -140,10 +146,9 @@ type dumper struct {
 	at    int64
 	times timePrinter
 
-	settle     time.Duration // wait once before bytes are believed to be damaged
-	settled    bool
-	structured bool // JSON in place of text
-	document   bool // all of it in one document
+	settle     time.Duration // wait before bytes are believed to be damaged
+	structured bool          // JSON in place of text
+	document   bool          // all of it in one document
 	items      int
 	buf        []byte
 
@@ -225,24 +230,34 @@ type damageItem struct {
 
 // putDamage prints and counts a damaged stretch.
 func (d *dumper) putDamage(pos, size int64, why error) error {
+	d.countDamage(pos, why)
+	return d.putDamaged(pos, size, why)
+}
+
+func (d *dumper) countDamage(pos int64, why error) {
 	if d.damage++; d.damage == 1 {
 		d.firstDamage = fmt.Sprintf("byte %d: %v", pos, why)
 	}
+}
+
+func (d *dumper) putDamaged(pos, size int64, why error) error {
 	return d.putItem(pos, size, damageItem{place{"damage", pos, size}, why.Error()}, "damage: %v", why)
 }
 
 func (d *dumper) durable() error {
+	dur, err := d.readDurable()
+	if errors.Is(err, format.ErrDurable) {
+		// A writer may have been overwriting it.
+		if err = d.pause(); err == nil {
+			dur, err = d.readDurable()
+		}
+	}
 	size := d.w.size
-	b, err := d.w.bytes(0, int(min(size, format.DurableSize)))
+	if errors.Is(err, format.ErrDurable) {
+		return d.putDamage(0, size, err)
+	}
 	if err != nil {
 		return err
-	}
-	if size != format.DurableSize {
-		return d.putDamage(0, size, fmt.Errorf("%w: %s, not %d", format.ErrDurable, plural(size, "byte"), format.DurableSize))
-	}
-	dur, err := format.ParseDurable(b)
-	if err != nil {
-		return d.putDamage(0, size, err)
 	}
 	item := struct {
 		place
@@ -252,4 +267,16 @@ func (d *dumper) durable() error {
 	}{place{"durable", 0, size}, dur.NextOffset, dur.Base, dur.Position}
 	return d.putItem(0, size, item, "durable: next offset %d, segment base %d, position %d",
 		dur.NextOffset, dur.Base, dur.Position)
+}
+
+func (d *dumper) readDurable() (format.Durable, error) {
+	size := d.w.size
+	if size != format.DurableSize {
+		return format.Durable{}, fmt.Errorf("%w: %s, not %d", format.ErrDurable, plural(size, "byte"), format.DurableSize)
+	}
+	b, err := d.w.bytes(0, format.DurableSize)
+	if err != nil {
+		return format.Durable{}, err
+	}
+	return format.ParseDurable(b)
 }

@@ -110,7 +110,7 @@ func TestDump_LargeRecordsAndHighestOffset(t *testing.T) {
 	}, dumpItems(t, name, file, 0))
 
 	file = format.Append(file[:end], 2, seedTime, 0, nil, nil)
-	require.Equal(t, place{"damage", end, format.HeaderSize}, dumpItems(t, name, file, third)[1])
+	require.Equal(t, place{"stray", end, format.HeaderSize}, dumpItems(t, name, file, third)[1])
 	file = format.Append(file[:end], math.MaxUint64, seedTime, 0, nil, nil)
 	require.Equal(t, place{"damage", end, format.HeaderSize}, dumpItems(t, name, file, third)[1])
 }

@@ -1,73 +1,174 @@
 package main
 
 import (
-	"fmt"
+	"errors"
+	"io"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
-	"github.com/evlog-go/evlog/internal/jsonl"
 )
 
 // settle is how long a writer may need to finish a record that was being
 // written while it was read.
 const settle = 100 * time.Millisecond
 
+// logWalk goes through a .log, once, from pos on.
+type logWalk struct {
+	*dumper
+	pos    int64
+	lowest uint64 // lowest offset that may come at pos
+	end    int64  // of the file at first; a writer may be appending
+
+	runs   []stretch // valid records behind the first damage, nil before
+	proper int64     // where the last of them begins that is no stray, -1 if all are
+	waited int64     // where a writer was given time, -1 nowhere yet
+	bad    bool      // the last item was damage or a stray record
+}
+
 // log prints the records of a .log and what stands between them.
 func (d *dumper) log() error {
-	search := format.NewFinder(d.w.r, d.w.size)
-	pos, lowest := d.at, baseOf(d.path)
-	for pos < d.w.size {
-		if err := d.ctx.Err(); err != nil {
+	w := &logWalk{dumper: d, pos: d.at, lowest: baseOf(d.path), end: d.w.size, waited: -1}
+	for w.pos < min(w.end, w.w.size) {
+		err := w.step()
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = w.shrunk(err)
+		}
+		if err != nil {
 			return err
 		}
-		h, err := d.check(pos, lowest)
-		switch {
-		case format.Invalid(err):
-			if pos, err = d.invalid(search, pos, lowest, err); err != nil {
-				return err
-			}
-			continue
-		case err != nil:
-			return err
-		}
-		if err := d.putRecord(pos, h); err != nil {
-			return err
-		}
-		pos += h.Size()
-		lowest = h.Offset + 1
 	}
 	return nil
 }
 
-// invalid deals with bytes at pos that are no record, why says why. It returns
-// the position to go on at.
-func (d *dumper) invalid(search *format.Finder, pos int64, lowest uint64, why error) (int64, error) {
-	zeros, err := d.w.zerosUpTo(pos)
-	if err != nil {
-		return 0, err
+// step prints what stands at pos, and moves on.
+func (w *logWalk) step() error {
+	if err := w.ctx.Err(); err != nil {
+		return err
 	}
-	if zeros == d.w.size {
-		return zeros, d.putZeros(pos)
+	if r := w.nextRun(); r.stray && r.pos == w.pos {
+		return w.strays(r)
 	}
-	if !d.settled {
-		d.settled = true
-		d.w.forget()
-		return pos, d.pause()
+	h, err := w.check(w.pos, w.lowest)
+	switch {
+	case err == nil:
+		w.bad = false
+		return w.record(h, kindRecord)
+	case format.Invalid(err):
+		return w.invalid(err)
 	}
-	next, _, err := search.Find(d.ctx, pos+1, lowest)
-	if err != nil {
-		return 0, err
-	}
-	return next, d.putDamage(pos, next-pos, why)
+	return err
 }
 
+func (w *logWalk) record(h format.Header, kind string) error {
+	if err := w.putRecord(w.pos, h, kind); err != nil {
+		return err
+	}
+	w.pos += h.Size()
+	if kind == kindRecord {
+		w.lowest = h.Offset + 1
+	}
+	return nil
+}
+
+// invalid deals with bytes at pos that are no record in its place, why says why.
+func (w *logWalk) invalid(why error) error {
+	zeros, err := w.w.zerosUpTo(w.pos)
+	if err != nil {
+		return err
+	}
+	if zeros == w.w.size {
+		pos := w.pos
+		w.pos = zeros
+		return w.putZeros(pos)
+	}
+	next, proper, err := w.ahead()
+	if err != nil {
+		return err
+	}
+	if !proper && w.waited != w.pos {
+		// Nothing that was appended later: it may be what is being appended.
+		w.waited, w.runs = w.pos, nil
+		return w.pause()
+	}
+	// What was read before may be older than what was found behind it.
+	if _, err := w.check(w.pos, w.lowest); !format.Invalid(err) {
+		return err
+	}
+	if !w.bad {
+		w.bad = true
+		w.countDamage(w.pos, why)
+	}
+	if next.pos > w.pos {
+		pos := w.pos
+		w.pos = next.pos
+		return w.putDamaged(pos, next.pos-pos, why)
+	}
+	return w.strays(next)
+}
+
+// strays prints valid records that are in nobody's place.
+func (w *logWalk) strays(r stretch) error {
+	for w.pos < r.end {
+		h, err := w.check(w.pos, 0)
+		if err != nil {
+			return err
+		}
+		if err := w.record(h, kindStray); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ahead returns the next run of valid records from pos on, an empty one at the
+// end where there is none; proper: one of those to come is no stray.
+func (w *logWalk) ahead() (next stretch, proper bool, err error) {
+	if w.runs == nil {
+		if w.runs, err = w.findRuns(w.pos, w.lowest); err != nil {
+			return stretch{}, false, err
+		}
+		w.proper = -1
+		for _, r := range w.runs {
+			if !r.stray {
+				w.proper = r.pos
+			}
+		}
+	}
+	return w.nextRun(), w.proper >= w.pos, nil
+}
+
+// nextRun is ahead for runs that are known.
+func (w *logWalk) nextRun() stretch {
+	for len(w.runs) > 0 && w.runs[0].pos < w.pos {
+		w.runs = w.runs[1:]
+	}
+	if len(w.runs) == 0 {
+		return stretch{pos: w.w.size, end: w.w.size}
+	}
+	return w.runs[0]
+}
+
+// shrunk is what an early end of the file comes to: a writer that rolls or
+// closes cuts the zeros at the end off.
+func (w *logWalk) shrunk(err error) error {
+	old := w.w.size
+	if err := w.w.refresh(); err != nil {
+		return err
+	}
+	if w.w.size >= old {
+		return err
+	}
+	w.buf, w.runs = w.buf[:0], nil
+	return nil
+}
+
+// pause gives a writer the time to finish what it was writing.
 func (d *dumper) pause() error {
 	select {
 	case <-time.After(d.settle):
-		return nil
+		return d.w.refresh()
 	case <-d.ctx.Done():
 		return d.ctx.Err()
 	}
@@ -108,83 +209,4 @@ func (d *dumper) check(pos int64, lowest uint64) (format.Header, error) {
 func (d *dumper) putZeros(pos int64) error {
 	size := d.w.size - pos
 	return d.putItem(pos, size, place{"zeros", pos, size}, "zeros up to the end")
-}
-
-func (d *dumper) putRecord(pos int64, h format.Header) error {
-	if d.structured {
-		return d.putRecordJSON(pos, h)
-	}
-	at := time.UnixMilli(h.TimeMS)
-	valueLen := h.Size() - format.HeaderSize - int64(h.KeyLen)
-	d.buf = fmt.Appendf(d.buf, "%10d %8d  offset %d, ", pos, h.Size(), h.Offset)
-	d.buf = d.times.append(d.buf, at)
-	d.buf = fmt.Appendf(d.buf, ", schema %d, crc %08x, key %d B", h.Schema, h.CRC, h.KeyLen)
-	keyPos := pos + format.HeaderSize
-	if err := d.preview(keyPos, int64(h.KeyLen)); err != nil {
-		return err
-	}
-	d.buf = fmt.Appendf(d.buf, ", value %d B", valueLen)
-	if err := d.preview(keyPos+int64(h.KeyLen), valueLen); err != nil {
-		return err
-	}
-	return d.put()
-}
-
-// preview appends the beginning of a key or value.
-func (d *dumper) preview(pos, n int64) error {
-	const most = 48
-	if n == 0 {
-		return nil
-	}
-	b, err := d.w.bytes(pos, int(min(n, most)))
-	if err != nil {
-		return err
-	}
-	d.buf = append(d.buf, ' ', '"')
-	d.buf = appendPrintable(d.buf, b)
-	d.buf = append(d.buf, '"')
-	if n > most {
-		d.buf = append(d.buf, "..."...)
-	}
-	return nil
-}
-
-// putRecordJSON prints the whole record: its length has been checked.
-func (d *dumper) putRecordJSON(pos int64, h format.Header) error {
-	rec, err := d.record(pos, h)
-	if err != nil {
-		return err
-	}
-	b := append(d.buf, `{"kind":"record","pos":`...)
-	b = strconv.AppendInt(b, pos, 10)
-	b = append(b, `,"size":`...)
-	b = strconv.AppendInt(b, h.Size(), 10)
-	b = append(b, `,"offset":`...)
-	b = strconv.AppendUint(b, h.Offset, 10)
-	b = append(b, `,"ts_ms":`...)
-	b = strconv.AppendInt(b, h.TimeMS, 10)
-	b = append(b, `,"schema":`...)
-	b = strconv.AppendUint(b, uint64(h.Schema), 10)
-	b = fmt.Appendf(b, `,"crc":"%08x"`, h.CRC)
-	if h.KeyLen > 0 {
-		b = jsonl.AppendField(b, "key", h.Key(rec))
-	}
-	b = jsonl.AppendField(b, "value", h.Value(rec))
-	if h.KeyLen > 0 && len(h.Value(rec)) == 0 {
-		b = append(b, `,"tombstone":true`...)
-	}
-	d.buf = append(b, '}')
-	err = d.put()
-	if cap(d.buf) > 4*windowBytes {
-		d.buf = nil
-	}
-	return err
-}
-
-func (d *dumper) record(pos int64, h format.Header) ([]byte, error) {
-	if h.Size() <= windowBytes {
-		return d.w.bytes(pos, int(h.Size()))
-	}
-	b := make([]byte, h.Size())
-	return b, readAll(d.w.r, b, pos)
 }

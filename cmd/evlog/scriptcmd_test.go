@@ -149,7 +149,7 @@ func cmdHook(ts *testscript.TestScript, _ bool, args []string) {
 		Name: args[1], Run: func(context.Context, evlog.HookState) error { return nil },
 	}})
 	ts.Check(err)
-	ts.Check(l.RequireHook(ctx))
+	ts.Check(l.RequireHook(ctx, ""))
 	ts.Check(l.Close())
 }
 

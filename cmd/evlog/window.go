@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/evlog-go/evlog/internal/format"
 )
@@ -11,7 +12,7 @@ import (
 // windowBytes is how much of a file is in memory at once.
 const windowBytes = 256 << 10
 
-// window reads a file of a known size piece by piece. What it takes into memory
+// window reads a file piece by piece. What it takes into memory
 // never depends on what stands in the file.
 type window struct {
 	r    io.ReaderAt
@@ -45,6 +46,21 @@ func (w *window) bytes(pos int64, n int) ([]byte, error) {
 
 // forget drops what was read, so that it is read again.
 func (w *window) forget() { w.n = 0 }
+
+// refresh takes the file's size anew and forgets what was read.
+func (w *window) refresh() error {
+	w.forget()
+	f, ok := w.r.(interface{ Stat() (fs.FileInfo, error) })
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w.size = info.Size()
+	return nil
+}
 
 // sum continues a checksum over [from, to).
 func (w *window) sum(crc uint32, from, to int64) (uint32, error) {

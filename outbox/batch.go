@@ -1,0 +1,259 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/outboxrule"
+)
+
+// batch is what is appended at once.
+type batch struct {
+	rows    []rowRef
+	records []evlog.Record
+}
+
+// read returns the next rows: the lowest ids that are queued, whichever they are.
+// An id below one that was relayed before is no reason to leave a row out, since
+// ids can be given out again. Only the batch whose rows are about to be deleted
+// is passed over.
+func (r *relay) read(ctx context.Context) (rows []Row, err error) {
+	size := int64(0)
+	full := func(row Row) bool {
+		rows = append(rows, row)
+		size += int64(len(row.Record.Key) + len(row.Record.Value))
+		return len(rows) >= r.b.opts.BatchRows || size >= r.b.opts.BatchBytes
+	}
+	const query = `SELECT ` + rowColumns + ` FROM main.evlog_outbox WHERE parked IS NULL AND `
+	nc := context.WithoutCancel(ctx)
+	err = r.use(ctx, func(s *session) error {
+		// Before the rows: what is committed in between must not be missed.
+		if err := r.look(ctx, s); err != nil {
+			return err
+		}
+		n := r.b.opts.BatchRows
+		if len(r.done.rows) == 0 {
+			return queryRows(nc, s.conn, full, query+`TRUE ORDER BY id LIMIT ?1`, n)
+		}
+		first, last := r.done.rows[0].id, r.done.rows[len(r.done.rows)-1].id
+		err := queryRows(nc, s.conn, full, query+`id < ?2 ORDER BY id LIMIT ?1`, n, first)
+		if err != nil || len(rows) >= n || size >= r.b.opts.BatchBytes {
+			return err
+		}
+		return queryRows(nc, s.conn, full, query+`id > ?2 ORDER BY id LIMIT ?1`, n-len(rows), last)
+	})
+	return rows, err
+}
+
+// unfit is a row that cannot be appended.
+type unfit struct {
+	row Row
+	err error
+}
+
+// encode makes the records, and tells those that the log would refuse.
+func (r *relay) encode(rows []Row) (b batch, bad []unfit) {
+	for _, row := range rows {
+		rec, err := r.b.opts.Encode(row)
+		if err == nil {
+			if rec.Time.IsZero() {
+				rec.Time = row.Record.Time // each append of the row is to be the same
+			}
+			err = r.log.Check(rec)
+		}
+		if err != nil && !r.b.rules.Off(outboxrule.Park) {
+			bad = append(bad, unfit{row, err})
+			continue
+		}
+		b.rows = append(b.rows, rowRef{id: row.ID, uid: row.UID, sum: sumOf(rec)})
+		b.records = append(b.records, rec)
+	}
+	return b, bad
+}
+
+// park sets rows aside, with the reason.
+func (r *relay) park(ctx context.Context, bad []unfit) error {
+	err := r.transact(ctx, func(t *tx) error {
+		s, err := t.state()
+		if err == nil && s.epoch != r.epoch {
+			err = ErrFenced
+		}
+		if err != nil {
+			return err
+		}
+		for _, u := range bad {
+			if _, err := t.exec(`UPDATE main.evlog_outbox SET parked = ?3, attempts = attempts + 1 WHERE id = ?1 AND uid = ?2`,
+				u.row.ID, u.row.UID[:], u.err.Error()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, u := range bad {
+		u.row.Parked, u.row.Attempts = u.err.Error(), u.row.Attempts+1
+		r.b.logger.Warn("outbox: row parked", "id", u.row.ID, "uid", u.row.UID, "err", u.err)
+		r.b.rec.event(Event{Kind: EventParked, Row: u.row, Err: u.err})
+	}
+	return nil
+}
+
+// send appends a batch, exactly once:
+//
+//  1. take the append gate, so that the next offset is known;
+//  2. in one synced transaction delete the batch before, and write down which
+//     rows are about to be appended at which offset: the intent;
+//  3. append them, and let the gate go once they are written;
+//  4. wait until they are durable.
+//
+// From step 2 on the gate is let go only when nothing can be in doubt any more:
+// the batch was written, or the transaction was not committed for certain, or the
+// intent was resolved as the hook does. ctx is not asked meanwhile.
+func (r *relay) send(ctx context.Context, s *session, b batch) error {
+	var first uint64
+	err := r.gated(ctx, func(g *evlog.Gate) error {
+		first = g.Next()
+		return r.sendThrough(ctx, g, s, b)
+	})
+	if err == nil {
+		r.b.rec.event(Event{Kind: EventRelayed, Rows: len(b.rows), Offset: first})
+	}
+	return err
+}
+
+// gated calls f with the append gate. If f does not come back, the log is
+// poisoned: nobody may append before it was opened again, with the hook.
+func (r *relay) gated(ctx context.Context, f func(g *evlog.Gate) error) error {
+	g, err := r.log.Gate(ctx, HookName)
+	if err != nil {
+		return logError(err)
+	}
+	back := false
+	defer func() {
+		if !back {
+			_ = g.Abandon(fmt.Errorf("outbox: panic in the relay: %s", debug.Stack()))
+		}
+	}()
+	err = f(g)
+	back = true
+	g.Release()
+	return err
+}
+
+func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b batch) error {
+	rules := r.b.rules
+	next := state{epoch: r.epoch, logID: r.log.ID()}
+	if err := fits(g.Next(), len(b.rows)); err != nil {
+		return err
+	}
+	next.logEnd = int64(r.log.Stats().DurableNext)
+	next.intent = intent{offset: int64(g.Next()), rows: b.rows}
+	if rules.Off(outboxrule.Gate) {
+		g.Release()
+	}
+	if !rules.Off(outboxrule.Intent) {
+		err := r.b.transact(ctx, s.conn, func(t *tx) error {
+			if err := r.b.remove(t, next.logID, r.done, nil); err != nil {
+				return err
+			}
+			return r.b.store(t, r.epoch, next)
+		})
+		var unsure *unsureError
+		if errors.As(err, &unsure) {
+			return errors.Join(err, r.settle(ctx, s, g))
+		}
+		if err != nil {
+			return err
+		}
+		r.done = intent{}
+	}
+	if rules.Off(outboxrule.Gate) {
+		var err error
+		if g, err = r.log.Gate(ctx, HookName); err != nil {
+			return err
+		}
+		defer g.Release()
+	}
+	ticket, err := g.Write(b.records...)
+	switch {
+	case errors.Is(err, evlog.ErrPoisoned), errors.Is(err, evlog.ErrClosed):
+		return err // nobody appends before the log was opened again, with the hook
+	case err != nil && rules.Off(outboxrule.Settle):
+		return logError(err)
+	case err != nil:
+		return errors.Join(logError(err), r.settle(ctx, s, g))
+	}
+	g.Release()
+	r.done = next.intent
+	if rules.Off(outboxrule.SyncFirst) {
+		if err := r.finish(ctx); err != nil {
+			return err
+		}
+	}
+	if err := ticket.Wait(context.WithoutCancel(ctx)); err != nil {
+		r.done = intent{}
+		return err
+	}
+	if rules.Off(outboxrule.Intent) {
+		if err := r.finish(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUpAfter is how long a relay that was told to stop goes on trying to resolve
+// an intent.
+const giveUpAfter = 5 * time.Second
+
+// settle resolves the intent that the database has, under the gate: what is in
+// doubt must be settled before anybody else appends. It tries until it succeeds.
+// If the database fails for good and ctx has ended, it poisons the log, so that
+// the next opening, with the hook, does it.
+func (r *relay) settle(ctx context.Context, s *session, g *evlog.Gate) error {
+	r.done = intent{}
+	wait := busyFirstWait
+	var ended time.Duration
+	for {
+		var did resolution
+		end, err := g.End(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		err = r.b.transact(context.WithoutCancel(ctx), s.conn, func(t *tx) error {
+			st, err := t.state()
+			if err != nil {
+				return err
+			}
+			if did, err = r.b.resolve(t, st, func(i int) bool { return st.in(i, end, nil) }); err != nil {
+				return err
+			}
+			return r.b.store(t, r.epoch, state{epoch: r.epoch, logID: r.log.ID(), logEnd: int64(end)})
+		})
+		switch {
+		case err == nil:
+			r.b.rec.event(did.event())
+			return nil
+		case errors.Is(err, ErrFenced):
+			return err // whoever took over has decided what becomes of the rows
+		}
+		r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
+		now := r.b.clock.Elapsed()
+		if ctx.Err() != nil {
+			if ended == 0 {
+				ended = max(1, now)
+			}
+			if now-ended > giveUpAfter {
+				return g.Abandon(err)
+			}
+		}
+		_ = r.b.sleep(context.WithoutCancel(ctx), jitter(wait))
+		wait = min(2*wait, time.Second)
+	}
+}

@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"sync"
+	"time"
+)
+
+// EventKind is what an Event tells of.
+type EventKind uint8
+
+const (
+	// EventRelayed: Rows rows are durable in the log, from Offset on.
+	EventRelayed EventKind = iota + 1
+	// EventParked: Row cannot be appended, because of Err, and is parked.
+	EventParked
+	// EventRetry: something failed for now, with Err: the database is locked, or a
+	// disk is full. The rows stay, and it is tried again after Wait.
+	EventRetry
+	// EventResolved: of an intent that a crash or a failure left, Rows rows are in
+	// the log, from Offset on, and Again rows will be appended again.
+	EventResolved
+	// EventMismatch: log and database do not belong together, Err says how, and
+	// Options.Policy went on.
+	EventMismatch
+)
+
+// Event is something that happened.
+type Event struct {
+	Kind   EventKind
+	Rows   int
+	Again  int
+	Offset uint64
+	Row    Row // without its blobs where it is not EventParked
+	Err    error
+	Wait   time.Duration
+}
+
+// Stats are counters since Open, and the present state of the relay.
+type Stats struct {
+	Running bool
+	Relayed uint64 // rows that are durable in the log
+	Batches uint64 // in which they went
+	Parked  uint64 // rows that were parked
+	Retries uint64 // see EventRetry
+	// LastErr is why the relay tries again at the moment; nil if it does not.
+	LastErr error
+}
+
+// recorder keeps Stats and calls the hook.
+type recorder struct {
+	onEvent func(Event)
+
+	mu    sync.Mutex // guards stats
+	stats Stats
+
+	hookMu sync.Mutex // one event at a time
+}
+
+func (r *recorder) get() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+func (r *recorder) running(is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Running = is
+	r.stats.LastErr = nil
+}
+
+func (r *recorder) event(e Event) {
+	r.mu.Lock()
+	switch e.Kind {
+	case EventRelayed:
+		r.stats.Relayed += uint64(e.Rows)
+		r.stats.Batches++
+		r.stats.LastErr = nil
+	case EventParked:
+		r.stats.Parked++
+	case EventRetry:
+		r.stats.Retries++
+		r.stats.LastErr = e.Err
+	}
+	r.mu.Unlock()
+	if r.onEvent == nil {
+		return
+	}
+	r.hookMu.Lock()
+	defer r.hookMu.Unlock()
+	r.onEvent(e)
+}

@@ -1,0 +1,386 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/outboxrule"
+	"github.com/evlog-go/evlog/internal/sqldb"
+)
+
+// Run relays the outbox into log, which was opened with Hook, until ctx ends. It
+// drains what is there at once, batch after batch, and then waits for Notify or
+// for another connection's commit.
+//
+// It goes on by itself, with growing pauses, while the database is locked or a
+// disk is full: the rows stay. It ends
+//   - with the context's error when ctx ends;
+//   - with the log's error when the log was closed (evlog.ErrClosed) or a write to
+//     it has failed (evlog.ErrPoisoned): close it, open it again with Hook, and
+//     call Run again, or let RunOpening do that;
+//   - with ErrFenced, ErrRelayRunning or ErrNoHook;
+//   - with any other error of the database.
+//
+// Nothing of Run runs any more when it has returned. However it ends, and if the
+// process is killed, what is committed and not yet in the log will be relayed
+// later, once.
+//
+// While it runs it holds one connection of the pool, except where the pool has
+// only one: then it takes that for a moment at a time. A transaction that holds
+// it must not append to the log.
+func (b *Box) Run(ctx context.Context, log *evlog.Log) error {
+	release, err := b.register()
+	if err != nil {
+		return err
+	}
+	defer release()
+	b.rec.running(true)
+	defer b.rec.running(false)
+	r := &relay{b: b, log: log}
+	defer r.close()
+	// The first steps are tried again as the later ones are.
+	for {
+		if err = r.start(ctx); err == nil {
+			break
+		}
+		if err = r.retry(ctx, err); err != nil {
+			return wrap("relay", err)
+		}
+	}
+	return wrap("relay", r.loop(ctx))
+}
+
+// RunOpening opens the log with open, relays into it, and closes it at the end.
+// When the log is poisoned, it closes it and opens it again, with growing pauses
+// of up to a minute while that fails. An error of the first opening is returned.
+//
+// open passes Hook in the log's options; it is the place to tell the rest of the
+// application which log is the present one.
+func (b *Box) RunOpening(ctx context.Context, open func(context.Context) (*evlog.Log, error)) error {
+	var wait time.Duration
+	for first := true; ; first = false {
+		log, err := open(ctx)
+		if err == nil {
+			err = b.Run(ctx, log)
+			poisoned := errors.Is(err, evlog.ErrPoisoned)
+			closeErr := log.Close()
+			if !poisoned {
+				return errors.Join(err, closeErr)
+			}
+			wait = 0
+		} else if first || ctx.Err() != nil {
+			return err
+		}
+		wait = min(max(reopenFirst, 2*wait), reopenMax)
+		b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
+		if err := b.sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	reopenFirst = 100 * time.Millisecond
+	reopenMax   = time.Minute
+)
+
+// relay is one Run. It belongs to one goroutine.
+type relay struct {
+	b     *Box
+	log   *evlog.Log
+	epoch int64 // 0: not started
+	s     *session
+	// done is the open intent, if its records are durable: the next transaction
+	// deletes its rows.
+	done    intent
+	version int64 // of the database, as the pinned connection saw it
+	known   bool  // version is known
+	pruned  time.Duration
+	wait    time.Duration // the pause before the next try
+}
+
+func (r *relay) close() {
+	if r.epoch != 0 && len(r.done.rows) > 0 {
+		// Leave nothing open where that is a matter of a moment. If not, whoever
+		// comes next does it.
+		ctx, cancel := context.WithTimeout(context.Background(), closeFor)
+		defer cancel()
+		if err := r.finish(ctx); err != nil {
+			r.b.logger.Debug("outbox: the last batch stays in the table until the next start", "err", err)
+		}
+	}
+	r.unpin()
+}
+
+// closeFor bounds what a relay that was told to stop still does.
+const closeFor = 50 * time.Millisecond
+
+func (r *relay) unpin() {
+	if r.s != nil {
+		r.s.close()
+		r.s, r.known = nil, false
+	}
+}
+
+// use calls f with the relay's connection, which is kept where the pool has more
+// than one.
+func (r *relay) use(ctx context.Context, f func(s *session) error) error {
+	if r.s != nil {
+		err := f(r.s)
+		if broken(err) {
+			r.unpin()
+		}
+		return err
+	}
+	s, err := r.b.session(ctx)
+	if err != nil {
+		return err
+	}
+	if r.b.db.Stats().MaxOpenConnections != 1 || r.b.rules.Off(outboxrule.NoPin) {
+		r.s = s
+		return r.use(ctx, f)
+	}
+	defer s.close()
+	return f(s)
+}
+
+// transact is a transaction on the relay's connection.
+func (r *relay) transact(ctx context.Context, f func(t *tx) error) error {
+	return r.use(ctx, func(s *session) error { return r.b.transact(ctx, s.conn, f) })
+}
+
+// start takes the outbox over and resolves what a run before on the same log has
+// left.
+func (r *relay) start(ctx context.Context) error {
+	b := r.b
+	b.mu.Lock()
+	was := b.opened
+	b.mu.Unlock()
+	if was.reader == nil || was.reader != r.log.Reader() {
+		return ErrNoHook
+	}
+	var s state
+	err := r.transact(ctx, func(t *tx) (err error) {
+		if s, err = t.state(); err != nil {
+			return err
+		}
+		s.epoch = was.epoch + 1
+		return b.store(t, was.epoch, s)
+	})
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.opened.epoch = s.epoch
+	b.mu.Unlock()
+	if err := r.log.RequireHook(ctx, note{s.box, s.epoch}.String()); err != nil {
+		return logError(err)
+	}
+	r.epoch = s.epoch
+	if len(s.rows) == 0 {
+		return nil
+	}
+	return r.use(ctx, func(s *session) error {
+		return r.gated(ctx, func(g *evlog.Gate) error { return r.settle(ctx, s, g) })
+	})
+}
+
+func (r *relay) loop(ctx context.Context) error {
+	for {
+		n, err := r.step(ctx)
+		if err == nil && n == 0 {
+			err = r.idle(ctx)
+		} else if err == nil {
+			r.wait = 0
+			err = ctx.Err()
+		}
+		if err == nil {
+			continue
+		}
+		if err = r.retry(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// step relays one batch and returns how many rows it dealt with.
+func (r *relay) step(ctx context.Context) (int, error) {
+	rows, err := r.read(ctx)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	batch, bad := r.encode(rows)
+	if len(bad) > 0 {
+		if err := r.park(ctx, bad); err != nil {
+			return 0, err
+		}
+	}
+	if len(batch.records) == 0 {
+		return len(rows), nil
+	}
+	err = r.use(ctx, func(s *session) error { return r.send(ctx, s, batch) })
+	return len(rows), err
+}
+
+// retry waits before another try, if err is one that goes away.
+func (r *relay) retry(ctx context.Context, err error) error {
+	most := busyMaxWait
+	switch {
+	case ctx.Err() != nil:
+		if errors.Is(err, evlog.ErrPoisoned) {
+			return err
+		}
+		return ctx.Err()
+	case sqldb.IsBusy(err):
+	case isFull(err):
+		most = time.Second
+	case broken(err) && r.wait < most: // a few times
+	default:
+		return err
+	}
+	if r.b.rules.Off(outboxrule.Retry) {
+		return nil
+	}
+	r.wait = min(max(busyFirstWait, 2*r.wait), most)
+	r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: r.wait})
+	return r.b.sleep(ctx, jitter(r.wait))
+}
+
+// fullError is an error of a log that goes on: its disk is full.
+type fullError struct{ err error }
+
+func (e *fullError) Error() string { return e.err.Error() }
+func (e *fullError) Unwrap() error { return e.err }
+
+// logError marks what a log says that is neither closed nor poisoned: then its
+// disk is full, whatever that is called on this system.
+func logError(err error) error {
+	for _, final := range []error{
+		evlog.ErrPoisoned, evlog.ErrClosed, evlog.ErrHookRequired, evlog.ErrBadOptions, evlog.ErrTooLarge,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, final) {
+			return err
+		}
+	}
+	if err != nil {
+		err = &fullError{err}
+	}
+	return err
+}
+
+func isFull(err error) bool {
+	var full *fullError
+	return errors.As(err, &full) || sqldb.IsFull(err) || errors.Is(err, syscall.ENOSPC)
+}
+
+// idleFor is how long the rows of the last batch wait for the next intent to be
+// deleted with. After that they are deleted alone.
+const idleFor = 10 * time.Millisecond
+
+// idle waits until there may be rows.
+func (r *relay) idle(ctx context.Context) error {
+	if len(r.done.rows) > 0 {
+		woken, err := r.waitFor(ctx, idleFor)
+		if woken || err != nil {
+			return err
+		}
+		return r.finish(ctx)
+	}
+	for {
+		if err := r.prune(ctx); err != nil {
+			return err
+		}
+		woken, err := r.waitFor(ctx, r.b.opts.PollInterval)
+		if woken || err != nil {
+			return err
+		}
+		changed, err := r.changed(ctx)
+		if changed || err != nil {
+			return err
+		}
+	}
+}
+
+func (r *relay) waitFor(ctx context.Context, d time.Duration) (woken bool, err error) {
+	timer, stop := r.b.clock.Timer(d)
+	defer stop()
+	select {
+	case <-r.b.wake:
+		return true, nil
+	case <-timer:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// changed reports whether another connection has committed since the rows were
+// read last. Without a connection of its own the relay cannot tell.
+func (r *relay) changed(ctx context.Context) (bool, error) {
+	if r.b.rules.Off(outboxrule.Poll) {
+		return false, nil
+	}
+	if r.s == nil || !r.known {
+		return true, nil
+	}
+	was := r.version
+	err := r.use(ctx, func(s *session) error { return r.look(ctx, s) })
+	return r.version != was, err
+}
+
+// look notes the version of the database. Values of two connections cannot be
+// compared.
+func (r *relay) look(ctx context.Context, s *session) error {
+	if s != r.s {
+		return nil
+	}
+	err := s.conn.QueryRowContext(context.WithoutCancel(ctx), `PRAGMA data_version`).Scan(&r.version)
+	r.known = err == nil
+	return err
+}
+
+// finish deletes the last batch and closes its intent.
+func (r *relay) finish(ctx context.Context) error {
+	err := r.transact(ctx, func(t *tx) error {
+		s, err := t.state()
+		if err != nil {
+			return err
+		}
+		if err := r.b.remove(t, r.log.ID(), r.done, nil); err != nil {
+			return err
+		}
+		s.intent = intent{}
+		return r.b.store(t, r.epoch, s)
+	})
+	if err == nil {
+		r.done = intent{}
+	}
+	return err
+}
+
+// pruneEvery is how often rows are looked for that were kept long enough.
+const pruneEvery = time.Minute
+
+func (r *relay) prune(ctx context.Context) error {
+	keep := r.b.opts.KeepFor
+	now := r.b.clock.Elapsed()
+	if keep == 0 || r.pruned != 0 && now-r.pruned < min(pruneEvery, keep) {
+		return nil
+	}
+	err := r.transact(ctx, func(t *tx) error {
+		_, err := t.exec(`DELETE FROM main.evlog_outbox_kept WHERE relayed_ms < ?1`, r.b.clock.Now().Add(-keep).UnixMilli())
+		return err
+	})
+	if err == nil {
+		r.pruned = max(1, now)
+	}
+	if err != nil {
+		err = fmt.Errorf("prune: %w", err)
+	}
+	return err
+}
