@@ -20,7 +20,8 @@ race:
 	$(GO) test -race -timeout 20m ./...
 
 crash: ## power cuts, failing operations and killed processes, ten times as many as in make test
-	EVLOG_SOAK=$${EVLOG_SOAK:-0.1} $(GO) test -count=1 -timeout 30m -run 'Crash|Kill|Power|Fail|Damage|DiskFull|Open|Repair|Model' ./evlog/... ./internal/vfs ./internal/evtest
+	EVLOG_SOAK=$${EVLOG_SOAK:-0.1} $(GO) test -count=1 -timeout 60m -run 'Crash|Kill|Power|Fail|Fault|Damage|DiskFull|Open|Repair|Model|Suite' ./...
+	EVLOG_SOAK=$${EVLOG_SOAK:-0.1} TIMEOUT=60m .ci/run drivers
 
 fuzz: ## FUZZTIME=30s for each target
 	FUZZTIME=$${FUZZTIME:-30s} .ci/run fuzz
@@ -52,4 +53,5 @@ check: lint test race
 	$(MAKE) crash
 
 soak: ## the random tests with their full counts: hours
-	EVLOG_SOAK=1 $(GO) test -count=1 -timeout 24h ./evlog/... ./internal/...
+	EVLOG_SOAK=1 $(GO) test -count=1 -timeout 24h ./...
+	EVLOG_SOAK=1 TIMEOUT=24h .ci/run drivers
