@@ -2,13 +2,14 @@ package sqlbridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
-	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
 // applier applies records for one call of Process or Run. It belongs to one
@@ -24,14 +25,16 @@ type applier struct {
 	limit  time.Duration // of a transaction; 0 or less is none
 	texts  texts
 
-	// failed is the record that failed last, until the cursor has passed it.
-	failed failure
+	// failed are the records that failed, by offset, until the cursor has passed
+	// them. There are several where one fails while those before another are
+	// applied again.
+	failed map[uint64]failure // nil: none has
 }
 
 // failure is a record that could not be applied.
 type failure struct {
 	offset uint64
-	times  int // 0: there is none
+	times  int
 	err    error
 }
 
@@ -43,6 +46,7 @@ func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *R
 	if err != nil {
 		return nil, err
 	}
+	b.spoil(&o)
 	id := log.ID()
 	if id == "" {
 		return nil, fmt.Errorf("sqlbridge: consumer %q: %w", name, cursor.ErrNoLogID)
@@ -55,22 +59,26 @@ func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *R
 // ends, what has been handled is committed.
 func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
 	for len(recs) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		limit := len(recs)
-		switch at := a.failedAt(recs); {
+		switch at, f := a.firstFailed(recs); {
 		case at > 0:
 			// What stands before it is committed first, and without it: the whole
 			// transaction had to be given up.
 			limit = at
-		case at == 0 && a.exhausted(a.failed.times):
-			if err := a.giveUp(ctx); err != nil {
+		case at == 0 && f.times >= a.o.Attempts:
+			if err := a.giveUp(ctx, f); err != nil {
 				return err
 			}
 			recs = recs[1:]
 			continue
 		case at == 0:
-			if err := a.pause(ctx); err != nil {
+			if err := a.pause(ctx, f); err != nil {
 				return err
 			}
+			limit = 1 // alone: what fails after it must not have it tried again
 		}
 		n, err := a.try(ctx, recs[:limit])
 		if err != nil {
@@ -82,46 +90,51 @@ func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
 }
 
 // try applies records in one transaction, as often as locks make it necessary,
-// and returns how many were committed. If a record failed, it is in a.failed.
+// and returns how many were committed. If a record failed, it is in a.failed. To
+// meet a lock for longer than it is waited for is to fail: it may be the record's
+// own doing.
 func (a *applier) try(ctx context.Context, recs []evlog.Record) (n int, err error) {
-	before := a.failed
+	before := maps.Clone(a.failed)
 	err = a.b.retry(ctx, func() error {
-		a.failed = before // what failed in a transaction that is done again did not happen
+		a.failed = maps.Clone(before) // what failed in a transaction that is done again did not happen
 		n, err = a.transaction(ctx, recs)
 		return err
 	})
+	var met *lockError
+	if errors.As(err, &met) && !errors.Is(err, ErrCommitted) && ctx.Err() == nil {
+		a.fail(met.Offset, met.Err)
+		err = nil
+	}
 	return n, err
 }
 
-// failedAt is the place of the failed record in recs, or -1.
-func (a *applier) failedAt(recs []evlog.Record) int {
-	if a.failed.times == 0 {
-		return -1
+// firstFailed is the first record in recs that has failed, and its place there;
+// -1 if none has.
+func (a *applier) firstFailed(recs []evlog.Record) (at int, f failure) {
+	if len(a.failed) == 0 {
+		return -1, f
 	}
-	return slices.IndexFunc(recs, func(r evlog.Record) bool { return r.Offset == a.failed.offset })
+	at = slices.IndexFunc(recs, func(r evlog.Record) bool { return a.failed[r.Offset].times > 0 })
+	if at >= 0 {
+		f = a.failed[recs[at].Offset]
+	}
+	return at, f
 }
 
 // fail counts another failed attempt.
-func (a *applier) fail(offset uint64, err error) {
-	if a.failed.offset != offset {
-		a.failed = failure{offset: offset}
+func (a *applier) fail(offset uint64, err error) failure {
+	f := failure{offset: offset, times: a.failed[offset].times + 1, err: err}
+	if a.failed == nil {
+		a.failed = map[uint64]failure{}
 	}
-	a.failed.times++
-	a.failed.err = err
-}
-
-// exhausted reports whether so many attempts are enough.
-func (a *applier) exhausted(times int) bool {
-	if a.b.rules.Off(sqlrule.Attempts) {
-		return times > a.o.Attempts
-	}
-	return times >= a.o.Attempts
+	a.failed[offset] = f
+	return f
 }
 
 // pause waits before another attempt.
-func (a *applier) pause(ctx context.Context) error {
+func (a *applier) pause(ctx context.Context, f failure) error {
 	d := a.o.RetryDelay
-	for i := 1; i < a.failed.times && d < maxRetryDelay; i++ {
+	for i := 1; i < f.times && d < maxRetryDelay; i++ {
 		d *= 2
 	}
 	return a.b.sleep(ctx, min(d, maxRetryDelay))
@@ -129,8 +142,7 @@ func (a *applier) pause(ctx context.Context) error {
 
 // giveUp passes over the failed record, which is the next one, or ends the
 // consumer.
-func (a *applier) giveUp(ctx context.Context) error {
-	f := a.failed
+func (a *applier) giveUp(ctx context.Context, f failure) error {
 	if a.o.Poison != Skip {
 		// Over the hole before it, so that the cursor is where the error says.
 		if err := a.advanceTo(ctx, f.offset, nil); err != nil {
@@ -172,9 +184,7 @@ func (a *applier) advanceTo(ctx context.Context, to uint64, s *Skipped) error {
 // committed notes that the cursor stands at next.
 func (a *applier) committed(next uint64) {
 	a.next = next
-	if next > a.failed.offset {
-		a.failed = failure{}
-	}
+	maps.DeleteFunc(a.failed, func(offset uint64, _ failure) bool { return offset < next })
 }
 
 func (a *applier) handlerError(f failure) error {

@@ -20,15 +20,18 @@ type DBTX interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// DefaultBusyFor is the default of Options.BusyFor.
-const DefaultBusyFor = time.Minute
+const defaultBusyFor = time.Minute
 
 // Options are the choices of Open. Nil and the zero value mean defaults.
 type Options struct {
 	// BusyFor is how long a transaction is tried again, with growing pauses,
-	// while other connections hold the lock, before the busy error is returned.
-	// The busy timeout of the connection comes on top of each try. Default
+	// while other connections hold the lock, before the busy error is returned; if
+	// it was a handler that met the lock, its record then counts as failed. Default
 	// 1 minute; negative: as long as the context allows.
+	//
+	// The busy timeout of the connection comes on top of each try, and a context
+	// that ends does not cut it short: nothing returns sooner. Some drivers have a
+	// long one by default (ncruces a minute); one or two seconds are enough here.
 	BusyFor time.Duration
 	// Logger gets what Check finds, resets, and skipped records. Nil is silent.
 	Logger *slog.Logger
@@ -59,19 +62,20 @@ type Bridge struct {
 // by db.Exec reaches one of its connections.
 func Open(ctx context.Context, db *sql.DB, opts *Options) (*Bridge, error) {
 	b := newBridge(ctx, db, opts)
-	report, err := b.Check(ctx)
+	report, all, err := b.check(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := report.usable(); err != nil {
-		return nil, err
-	}
-	for _, p := range report.Problems {
-		level := slog.LevelInfo
-		if p.Unsafe {
-			level = slog.LevelWarn
+	for _, r := range all {
+		if err := r.usable(); err != nil {
+			return nil, err
 		}
-		b.logger.Log(ctx, level, "sqlbridge: "+p.Text, "setting", p.Setting, "unsafe", p.Unsafe)
+	}
+	for _, text := range report.Unsafe {
+		b.logger.WarnContext(ctx, "sqlbridge: "+text)
+	}
+	for _, text := range report.Notes {
+		b.logger.InfoContext(ctx, "sqlbridge: "+text)
 	}
 	if err := b.migrate(ctx); err != nil {
 		return nil, err
@@ -99,7 +103,7 @@ func newBridge(ctx context.Context, db *sql.DB, opts *Options) *Bridge {
 		o = *opts
 	}
 	if o.BusyFor == 0 {
-		o.BusyFor = DefaultBusyFor
+		o.BusyFor = defaultBusyFor
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

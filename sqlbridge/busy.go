@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/internal/sqldb"
 	"github.com/evlog-go/evlog/internal/sqlrule"
 )
@@ -16,6 +17,11 @@ import (
 // try again: retrying the one statement does not help a transaction that has
 // read before.
 func IsBusy(err error) bool { return sqldb.IsBusy(err) }
+
+// lockError says that a record met a lock, whatever its handler made of that.
+type lockError struct{ *cursor.HandlerError }
+
+func (e *lockError) Unwrap() error { return e.HandlerError }
 
 const (
 	busyFirstWait = time.Millisecond
@@ -33,7 +39,8 @@ type patience struct {
 // otherwise what to give up with: every error that is not about a lock, the
 // busy one when it has taken too long, or the context's.
 func (p *patience) again(ctx context.Context, err error) error {
-	if !IsBusy(err) || p.b.rules.Off(sqlrule.BusyRetry) {
+	var met *lockError
+	if !IsBusy(err) && !errors.As(err, &met) || p.b.rules.Off(sqlrule.BusyRetry) {
 		return err
 	}
 	now := p.b.clock.Elapsed()
@@ -45,7 +52,7 @@ func (p *patience) again(ctx context.Context, err error) error {
 	}
 	// Jitter: two that wait for each other must not come back together.
 	if p.b.sleep(ctx, p.wait/2+rand.N(p.wait)) != nil {
-		return errors.Join(ctx.Err(), err)
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	p.wait = min(2*p.wait, busyMaxWait)
 	return nil

@@ -177,21 +177,3 @@ func changed(res sql.Result, err error) (bool, error) {
 	n, err := res.RowsAffected()
 	return n > 0, err
 }
-
-// loosen is for tests: with a rule switched off, a move expects whatever there
-// is.
-func (b *Bridge) loosen(ctx context.Context, q DBTX, m *move) {
-	if !b.rules.Off(sqlrule.CompareAndSet | sqlrule.LogID) {
-		return
-	}
-	p, known, err := position(ctx, q, m.name)
-	if err != nil || !known {
-		return
-	}
-	if b.rules.Off(sqlrule.CompareAndSet) {
-		m.from = int64(p.Next)
-	}
-	if b.rules.Off(sqlrule.LogID) {
-		m.logID = p.LogID
-	}
-}

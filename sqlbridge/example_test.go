@@ -122,8 +122,8 @@ func ExampleBridge_Check() {
 	check(err)
 	report, err := bridge.Check(ctx)
 	check(err)
-	fmt.Println(report.JournalMode, report.Synchronous, report.BusyTimeout, report.Safe())
-	// Output: wal FULL 5s true
+	fmt.Println(report.JournalMode, report.Synchronous, report.BusyTimeout, report.Unsafe, report.Notes)
+	// Output: wal FULL 5s [] []
 }
 
 // exampleSetup opens an empty log and a database.

@@ -39,7 +39,10 @@ type feed struct {
 const readAhead = 256
 
 func (b *Bridge) newFeed(o RunOptions) *feed {
-	batches := (readAhead + o.BatchRecords - 1) / o.BatchRecords
+	batches := 1 + (readAhead-1)/o.BatchRecords
+	if o.BatchDelay > 0 {
+		batches = 1 // the rest of several would not wait for more
+	}
 	return &feed{
 		clock: b.clock, batch: o.BatchRecords, records: batches * o.BatchRecords, bytes: o.BatchBytes,
 		delay: o.BatchDelay, wake: make(chan struct{}, 1), room: make(chan struct{}, 1),

@@ -45,8 +45,7 @@ func (t *Tx) guardLocked() error {
 func (t *Tx) settle(to int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.u.b.rules.Off(sqlrule.Guard | sqlrule.Claim | sqlrule.WriteFirst) {
-		_, err := t.u.exec(`UPDATE evlog_cursor SET next = ?2, claimed = NULL WHERE name = ?1`, t.m.name, to)
+	if done, err := t.settleAnyhow(to); done {
 		return err
 	}
 	switch {

@@ -16,16 +16,21 @@ import (
 //
 // ctx has the values of the caller's context but never ends, because SQLite
 // rolls a transaction back in which a statement is cancelled. A handler that
-// waits for something else watches the caller's context itself. rec and tx are
-// valid during the call only: see evlog.Record.Clone.
+// waits for something else watches the caller's context itself, before it uses
+// tx. rec and tx are valid during the call only: see evlog.Record.Clone.
+//
+// A lock that a statement of tx meets is no failure of the record: the
+// transaction is done again, for as long as Options.BusyFor says. Whether the
+// handler meets one elsewhere, or in a statement that tx does not see (Raw,
+// prepared by the handler), is told by the text of its error in the latter case,
+// and not at all in the former.
 type Handler func(ctx context.Context, tx *Tx, rec evlog.Record) error
 
-// Defaults of RunOptions.
 const (
-	DefaultBatchRecords = 1000
-	DefaultBatchBytes   = 4 << 20
-	DefaultBatchTime    = 200 * time.Millisecond
-	DefaultRetryDelay   = 100 * time.Millisecond
+	defaultBatchRecords = 1000
+	defaultBatchBytes   = 4 << 20
+	defaultBatchTime    = 200 * time.Millisecond
+	defaultRetryDelay   = 100 * time.Millisecond
 )
 
 // maxRetryDelay is where the growth of RunOptions.RetryDelay ends.
@@ -68,7 +73,8 @@ type RunOptions struct {
 	BatchRecords int
 	BatchBytes   int64
 	// BatchDelay lets an incomplete batch wait so long for more records, counted
-	// from its first. Default not at all.
+	// from when its first was read. At most one batch is then read ahead. Default
+	// not at all.
 	BatchDelay time.Duration
 	// BatchTime is how long a transaction of Run may last: it is then committed
 	// with what it has, so that slow handlers do not keep other writers out.
@@ -110,11 +116,11 @@ func (o *RunOptions) withDefaults() (RunOptions, error) {
 	case c.Poison > Skip:
 		return bad("Poison", c.Poison)
 	}
-	setDefault(&c.BatchRecords, DefaultBatchRecords)
-	setDefault(&c.BatchBytes, DefaultBatchBytes)
-	setDefault(&c.BatchTime, DefaultBatchTime)
+	setDefault(&c.BatchRecords, defaultBatchRecords)
+	setDefault(&c.BatchBytes, defaultBatchBytes)
+	setDefault(&c.BatchTime, defaultBatchTime)
 	setDefault(&c.Attempts, 1)
-	setDefault(&c.RetryDelay, DefaultRetryDelay)
+	setDefault(&c.RetryDelay, defaultRetryDelay)
 	return c, nil
 }
 

@@ -26,8 +26,13 @@ import (
 //
 // A record that failed all its attempts is a *cursor.HandlerError, if it is not
 // to be skipped: those before it are applied, and it is where the cursor stands.
-// When ctx ends, those that have been handled are applied. A panic of the
-// handler rolls back and goes on to the caller.
+// A panic of the handler rolls back and goes on to the caller.
+//
+// When ctx ends, those that have been handled are applied, and Process returns
+// its error. A handler that returns it itself, after it has used its Tx, takes
+// those before it along, except with Skip, where each record can be undone. No
+// statement is cancelled: while another connection writes, the connection's busy
+// timeout passes before Process returns.
 func (b *Bridge) Process(ctx context.Context, log cursor.Log, name string, recs []evlog.Record, handle Handler, opts *RunOptions) error {
 	a, err := b.newApplier(log, name, handle, opts)
 	if err != nil {
@@ -88,9 +93,7 @@ func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
 	if err := a.resume(ctx); err != nil {
 		return err
 	}
-	switch first := recs[0].Offset; {
-	case a.b.rules.Off(sqlrule.CompareAndSet):
-	case first < a.next:
+	if first := recs[0].Offset; first < a.next && !a.b.rules.Off(sqlrule.CompareAndSet) {
 		return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: a.next})
 	}
 	if contiguous(a.next, recs) || a.b.rules.Off(sqlrule.Holes) {
@@ -137,15 +140,8 @@ func (a *applier) resume(ctx context.Context) error {
 	if p.Claimed != 0 {
 		return &CommittedError{Name: a.name, From: p.Next, To: p.Claimed}
 	}
-	if a.b.rules.Off(sqlrule.LogID) {
-		p.LogID = a.logID
-	}
-	s, err := cursor.Resolve(ctx, a.log, a.name, p.Next, p.LogID, a.o.Reset)
+	s, err := a.resolve(ctx, p)
 	if err != nil {
-		if a.ignores(err) {
-			a.next = p.Next
-			return nil
-		}
 		return wrap("resume", a.name, err)
 	}
 	if s.Reset != nil {
@@ -155,12 +151,6 @@ func (a *applier) resume(ctx context.Context) error {
 	}
 	a.committed(s.Next)
 	return nil
-}
-
-// ignores: in tests, with a rule switched off.
-func (a *applier) ignores(err error) bool {
-	return a.b.rules.Off(sqlrule.Ahead) && errors.Is(err, cursor.ErrAhead) ||
-		a.b.rules.Off(sqlrule.Behind) && errors.Is(err, cursor.ErrBehind)
 }
 
 // register starts a consumer that never committed.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
-	"github.com/evlog-go/evlog/internal/sqlrule"
 )
 
 // Run applies the records of log from the cursor of the consumer name on, in
@@ -18,7 +17,8 @@ import (
 //
 // Run ends
 //   - with the context's error when ctx ends; what has been handled until then
-//     is committed;
+//     is committed (see Process for a handler that returns it itself). Where
+//     another connection writes at that moment, the busy timeout passes first;
 //   - with a *cursor.HandlerError when a record has failed all its attempts and
 //     is not to be skipped; what stands before it is committed;
 //   - with the log's error, such as *evlog.CorruptError or evlog.ErrClosed, and
@@ -83,11 +83,7 @@ func (a *applier) follow(ctx context.Context) error {
 		if err != nil || recs == nil {
 			return err
 		}
-		size := a.o.BatchRecords
-		if a.b.rules.Off(sqlrule.BatchLimit) {
-			size = len(recs)
-		}
-		for batch := range slices.Chunk(recs, size) {
+		for batch := range slices.Chunk(recs, a.o.BatchRecords) {
 			if err := a.apply(ctx, batch); err != nil {
 				return err
 			}

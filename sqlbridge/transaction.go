@@ -46,16 +46,11 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 		return 0, wrap("begin", a.name, err)
 	}
 	defer u.close()
-	if a.b.rules.Off(sqlrule.OneConn) {
-		if _, _, err := position(ctx, a.b.db, a.name); err != nil {
-			return 0, err
-		}
-	}
 	m, err := a.b.move(a.name, a.logID, a.next, recs[len(recs)-1].Offset+1)
 	if err != nil {
 		return 0, err
 	}
-	if err := a.moveFirst(u, &m); err != nil {
+	if err := a.moveFirst(ctx, u, &m); err != nil {
 		return 0, wrap("advance", a.name, err)
 	}
 	t := newTx(u, a.texts, m)
@@ -91,12 +86,10 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 }
 
 // moveFirst moves the cursor to the end of the batch.
-func (a *applier) moveFirst(u *unit, m *move) error {
-	if a.b.rules.Off(sqlrule.WriteFirst) {
-		_, _, err := position(u.ctx, u.tx, a.name)
+func (a *applier) moveFirst(ctx context.Context, u *unit, m *move) error {
+	if done, err := a.spoilFirst(ctx, u, m); done {
 		return err
 	}
-	a.b.loosen(u.ctx, u.tx, m)
 	ok, err := changed(u.prepared(a.b.update, m.name, m.logID, m.from, m.to, m.nowMS))
 	if err != nil || ok {
 		return err
@@ -133,28 +126,44 @@ func (a *applier) handleAll(ctx context.Context, t *Tx, recs []evlog.Record) (n 
 		switch {
 		case err == nil:
 			continue
-		case IsBusy(err):
-			return 0, nil, &cursor.HandlerError{Name: a.name, Offset: rec.Offset, Err: err}
+		case t.metLock(err):
+			return 0, nil, &lockError{&cursor.HandlerError{Name: a.name, Offset: rec.Offset, Err: err}}
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return 0, nil, ctx.Err() // nothing is wrong with the record
+			return a.stopped(ctx, t, i, skips)
 		}
-		a.fail(rec.Offset, err)
+		f := a.fail(rec.Offset, err)
 		if t.hasEnded() || a.o.Poison != Skip {
 			return 0, nil, nil
 		}
 		if err := a.undo(t); err != nil {
 			return 0, nil, wrap("undo a record", a.name, err)
 		}
-		if !a.exhausted(a.failed.times) {
+		if f.times < a.o.Attempts {
 			return i, skips, nil
 		}
-		s := a.skipOf(a.failed)
+		s := a.skipOf(f)
 		if err := a.b.insertSkip(t.u, s); err != nil {
 			return 0, nil, wrap("skip", a.name, err)
 		}
 		skips = append(skips, s)
 	}
 	return len(recs), skips, nil
+}
+
+// stopped is handleAll's result when the handler returned the error of a context
+// that has ended. Nothing is wrong with the record. The n before it can be
+// committed if it has left no trace or can be undone.
+func (a *applier) stopped(ctx context.Context, t *Tx, n int, skips []Skipped) (int, []Skipped, error) {
+	switch {
+	case n == 0, t.hasEnded():
+		return 0, nil, ctx.Err()
+	case a.o.Poison == Skip:
+		err := a.undo(t)
+		return n, skips, wrap("undo a record", a.name, err)
+	case t.untouched():
+		return n, skips, nil
+	}
+	return 0, nil, ctx.Err()
 }
 
 // handleOne calls the handler, and finds out whether the transaction is still
@@ -165,11 +174,12 @@ func (a *applier) handleOne(t *Tx, rec evlog.Record) error {
 			return err
 		}
 	}
+	t.start()
 	if err := a.handle(t.u.ctx, t, rec); err != nil {
-		_ = t.check() // the handler's error is the one to tell
+		_ = t.finish() // the handler's error is the one to tell
 		return err
 	}
-	if err := t.check(); err != nil {
+	if err := t.finish(); err != nil {
 		return err
 	}
 	if a.o.Poison == Skip {

@@ -3,6 +3,8 @@ package sqlbridge
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -18,18 +20,30 @@ import (
 // anything that may have ended the transaction it finds out before the next
 // statement, and refuses that with ErrTxEnded.
 //
-// It is valid during the handler's call only.
+// With some drivers the statement of a query runs as its rows are read, which is
+// not seen here. Read the rows of a query that writes before you do anything
+// else.
+//
+// It is valid during the handler's call only, and so are its rows: those that
+// the handler left open are closed.
 type Tx struct {
 	u *unit
 	m move // of the cursor, as it was made
 
-	mu      sync.Mutex // guards the rest
-	doubt   bool       // something ran that may have ended the transaction
-	blind   bool       // statements may run that are not seen here
-	guarded bool       // see guardLocked
+	mu      sync.Mutex  // guards the rest
+	doubt   bool        // something ran that may have ended the transaction
+	blind   bool        // statements may run that are not seen here
+	rows    []*sql.Rows // of this record; their statements may still run
+	row     []*sql.Row  // the same
+	used    bool        // this record may have written something
+	locked  bool        // a statement of this record met a lock
+	guarded bool        // see guardLocked
 	ended   bool
 	texts   texts
 }
+
+// maxRows bounds what is kept of a record. One that has more is not seen through.
+const maxRows = 64
 
 // texts is what is known of the statements that ran. It is used again in the
 // next transaction.
@@ -58,7 +72,12 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		return nil, err
 	}
 	res, err := t.execLocked(ctx, k, k.harmless, query, args)
-	t.doubt = t.doubt || err != nil || !k.harmless
+	t.doubt = t.doubt || !k.harmless
+	if err != nil {
+		// At once: rows that are open would otherwise go on outside.
+		t.failedLocked(err)
+		_ = t.checkLocked()
+	}
 	return res, err
 }
 
@@ -69,8 +88,14 @@ func (t *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	if err := t.beforeLocked(!t.textLocked(query).harmless); err != nil {
 		return nil, err
 	}
-	t.doubt = true // its errors come to the Rows
-	return t.u.tx.QueryContext(ctx, query, args...)
+	rows, err := t.u.tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		t.failedLocked(err)
+		_ = t.checkLocked()
+		return nil, err
+	}
+	t.rows = append(t.roomLocked(), rows)
+	return rows, nil
 }
 
 // QueryRowContext is that of *sql.Tx. Once the transaction has ended, the row's
@@ -81,8 +106,18 @@ func (t *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 	if t.beforeLocked(!t.textLocked(query).harmless) != nil {
 		t.endLocked()
 	}
-	t.doubt = true
-	return t.u.tx.QueryRowContext(ctx, query, args...)
+	_ = t.roomLocked()
+	row := t.u.tx.QueryRowContext(ctx, query, args...)
+	t.row = append(t.row, row)
+	return row
+}
+
+// roomLocked returns t.rows with room for another one.
+func (t *Tx) roomLocked() []*sql.Rows {
+	if len(t.rows)+len(t.row) == maxRows {
+		t.rows, t.row, t.blind = nil, nil, true
+	}
+	return t.rows
 }
 
 // PrepareContext is that of *sql.Tx. What the statement does is not seen here:
@@ -95,7 +130,9 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 		return nil, err
 	}
 	t.blind = true
-	return t.u.tx.PrepareContext(ctx, query)
+	st, err := t.u.tx.PrepareContext(ctx, query)
+	t.failedLocked(err)
+	return st, err
 }
 
 // Raw is the transaction itself, for packages that ask for a *sql.Tx. Do not
@@ -118,17 +155,67 @@ func (t *Tx) beforeLocked(odd bool) error {
 	if err := t.checkLocked(); err != nil {
 		return err
 	}
+	t.used = true
 	if odd {
 		return t.guardLocked()
 	}
 	return nil
 }
 
-// check returns ErrTxEnded if the transaction has ended.
-func (t *Tx) check() error {
+// failedLocked notes the error of a statement.
+func (t *Tx) failedLocked(err error) {
+	if err != nil {
+		t.doubt = true
+		t.locked = t.locked || IsBusy(err)
+	}
+}
+
+// start begins a record.
+func (t *Tx) start() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.checkLocked()
+	t.used, t.locked = false, false
+}
+
+// finish ends a record: it returns ErrTxEnded if the transaction has ended, and
+// closes what the handler left open, so that nothing goes on unseen.
+func (t *Tx) finish() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.checkLocked() // first: what runs from here on has to run inside
+	for _, rows := range t.rows {
+		t.failedLocked(errors.Join(rows.Close(), rows.Err()))
+	}
+	for _, row := range t.row {
+		// That closes it, and runs what has not run before: nobody can tell
+		// whether the handler did. After the first time there are no rows.
+		if err := row.Scan(); !errors.Is(err, sql.ErrNoRows) {
+			t.failedLocked(err)
+		}
+	}
+	clear(t.rows)
+	clear(t.row)
+	t.rows, t.row = t.rows[:0], t.row[:0]
+	if err == nil {
+		err = t.checkLocked()
+	}
+	return err
+}
+
+// metLock reports whether a lock was in the way of the record that failed with
+// err. What the error says counts only for statements that are not seen here: a
+// handler's error can quote anything.
+func (t *Tx) metLock(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.locked || t.blind && IsBusy(err)
+}
+
+// untouched reports whether the record has left no trace.
+func (t *Tx) untouched() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.used && !t.blind
 }
 
 func (t *Tx) checkLocked() error {
@@ -137,12 +224,12 @@ func (t *Tx) checkLocked() error {
 		return nil
 	case t.ended:
 		return ErrTxEnded
-	case !t.doubt && !t.blind:
+	case !t.doubt && !t.blind && len(t.rows)+len(t.row) == 0:
 		return nil
 	}
 	if err := inTransaction(t.u.ctx, t.u.tx); err != nil {
 		t.endLocked()
-		return ErrTxEnded
+		return fmt.Errorf("%w: %w", ErrTxEnded, err)
 	}
 	t.doubt = false
 	return nil

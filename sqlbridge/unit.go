@@ -34,10 +34,7 @@ func (b *Bridge) begin(ctx context.Context) (*unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &unit{b: b, ctx: context.WithoutCancel(ctx), conn: conn}
-	if b.rules.Off(sqlrule.NoCancel) {
-		u.ctx = ctx
-	}
+	u := &unit{b: b, ctx: b.statementContext(ctx), conn: conn}
 	if u.tx, err = conn.BeginTx(u.ctx, nil); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -96,11 +93,9 @@ func (u *unit) commit(ctx context.Context) error {
 // back. A connection that may still be in a transaction does not go back to the
 // pool, whoever is to blame.
 func (u *unit) close() {
-	if !u.done && u.b.rules.Off(sqlrule.CleanUp) {
-		u.b.rules.Later(u.cleanUp)
-		return
+	if !u.leave() {
+		u.cleanUp()
 	}
-	u.cleanUp()
 }
 
 func (u *unit) cleanUp() {

@@ -24,6 +24,7 @@ var behaviours = []struct {
 	{"evlog", testEvlog},
 	{"batch_time", testBatchTime},
 	{"batch_delay", testBatchDelay},
+	{"batch_delay_of_the_rest", testBatchDelayRest},
 	{"resets", testResets},
 	{"overtaken", testOvertaken},
 	{"stop_and_skip", testStopAndSkip},
@@ -32,12 +33,14 @@ var behaviours = []struct {
 	{"skip_after_rollback", testSkipAfterRollback},
 	{"skip_with_raw", testSkipWithRaw},
 	{"handler_busy", testHandlerBusy},
+	{"handler_busy_too_long", testHandlerBusyTooLong},
 	{"handler_context", testHandlerContext},
 	{"handler_stops_with_context", testHandlerStops},
 	{"commit_refused", testCommitRefused},
 	{"tx", testTx},
 	{"tx_texts", testTxTexts},
 	{"open_rows", testOpenRows},
+	{"kept_rows", func(t *testing.T, e *env) { require.NoError(t, ruleOrRollbackKept(e, 0)) }},
 	{"shared_cache", testSharedCache},
 	{"is_busy", testIsBusy},
 	{"positions", testPositions},
@@ -187,6 +190,42 @@ func testBatchDelay(t *testing.T, e *env) {
 	}
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+// What is left of several batches waits for more, too.
+func testBatchDelayRest(t *testing.T, e *env) {
+	clock := e.withClock()
+	l := logOf("A", 0, 10)
+	ctx, cancel := context.WithCancel(e.ctx)
+	done := make(chan error, 1)
+	applied := make(chan uint64, 20)
+	go func() {
+		done <- e.b.Run(ctx, l, consumer, func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			applied <- rec.Offset
+			return apply(ctx, tx, rec)
+		}, &sqlbridge.RunOptions{BatchDelay: time.Hour, BatchRecords: 7})
+	}()
+	for want := range uint64(7) {
+		require.Equal(t, want, <-applied)
+	}
+	waiting := make(chan struct{})
+	go func() {
+		clock.WaitTimers(1)
+		close(waiting)
+	}()
+	select {
+	case o := <-applied:
+		t.Errorf("record %d does not wait", o)
+		clock.Timer(time.Hour) // ends the waiting
+	case <-waiting:
+		clock.Advance(time.Hour)
+		for want := range uint64(3) {
+			require.Equal(t, 7+want, <-applied)
+		}
+	}
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	<-waiting
 }
 
 func testResets(t *testing.T, e *env) {

@@ -2,8 +2,11 @@ package sqlsuite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,7 +99,9 @@ func testRetrySucceeds(t *testing.T, e *env) {
 			require.Equal(t, 1, got[int64(r.Offset)], "record %d", r.Offset)
 		}
 	}
-	require.NoError(t, e.skips(0))
+	notes, err := sqlbridge.Skips(e.ctx, e.db, "")
+	require.NoError(t, err)
+	require.Empty(t, notes)
 }
 
 // A record under which the transaction ends takes those before it along, also
@@ -143,19 +148,131 @@ func testSkipWithRaw(t *testing.T, e *env) {
 	require.Equal(t, 9, e.noise())
 }
 
-// A lock that a handler meets elsewhere is waited for like one of the bridge's.
-func testHandlerBusy(t *testing.T, e *env) {
-	l := logOf("A", 0, 5)
-	busy := 5
-	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
-		if rec.Offset == 3 && busy > 0 {
-			busy--
-			return errors.New("the other database: database is locked")
-		}
-		return apply(ctx, tx, rec)
-	}, nil)
+// attached opens a bridge on a pool of one connection, to which another database
+// is attached, and a connection to that one alone.
+func (e *env) attached(opts *sqlbridge.Options) *sql.Conn {
+	e.t.Helper()
+	path := filepath.ToSlash(filepath.Join(e.t.TempDir(), "other.db"))
+	other, err := sql.Open(e.d.Name, e.m.dsn(path, 0))
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { _ = other.Close() })
+	conn, err := other.Conn(e.ctx)
+	require.NoError(e.t, err)
+	_, err = conn.ExecContext(e.ctx, `CREATE TABLE elsewhere (id INTEGER PRIMARY KEY) STRICT`)
+	require.NoError(e.t, err)
+
+	e.db.SetMaxOpenConns(1)
+	for _, query := range []string{`PRAGMA busy_timeout = 1`, `ATTACH '` + path + `' AS other`} {
+		_, err = e.db.Exec(query)
+		require.NoError(e.t, err)
+	}
+	e.b, err = sqlbridge.Open(e.ctx, e.db, opts)
+	require.NoError(e.t, err)
+	return conn
+}
+
+// locked has the connection hold the write lock until unlock is called.
+func locked(t *testing.T, conn *sql.Conn) (unlock func()) {
+	t.Helper()
+	_, err := conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
 	require.NoError(t, err)
-	require.NoError(t, e.exactly(l.all(0), 5))
+	return sync.OnceFunc(func() {
+		_, err := conn.ExecContext(t.Context(), `ROLLBACK`)
+		require.NoError(t, err)
+	})
+}
+
+// elsewhere are the ways in which a handler can write to the attached database.
+var elsewhere = map[string]func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error{
+	"exec": func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO elsewhere VALUES (?1)`, int64(rec.Offset))
+		return err
+	},
+	"exec_in_own_words": func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO elsewhere VALUES (?1)`, int64(rec.Offset)); err != nil {
+			return errors.New("it did not work")
+		}
+		return nil
+	},
+	"row": func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		var id int
+		if tx.QueryRowContext(ctx, `INSERT INTO elsewhere VALUES (?1) RETURNING id`, int64(rec.Offset)).Scan(&id) != nil {
+			return errors.New("it did not work")
+		}
+		return nil
+	},
+	"rows": func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		rows, err := tx.QueryContext(ctx, `INSERT INTO elsewhere VALUES (?1) RETURNING id`, int64(rec.Offset))
+		if err != nil {
+			return errors.New("it did not work")
+		}
+		defer func() { _ = rows.Close() }()
+		if !rows.Next() {
+			return errors.New("it did not work")
+		}
+		return nil
+	},
+	"raw": func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		_, err := tx.Raw().ExecContext(ctx, `INSERT INTO elsewhere VALUES (?1)`, int64(rec.Offset))
+		return err
+	},
+}
+
+// A lock that a handler's statement meets is waited for like one of the
+// bridge's, whatever the handler makes of the error.
+func testHandlerBusy(t *testing.T, e *env) {
+	conn := e.attached(nil)
+	l := logOf("A", 0, 5)
+	for name, insert := range elsewhere {
+		unlock := locked(t, conn)
+		calls := 0
+		err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			if rec.Offset == 3 {
+				if calls++; calls == 4 {
+					unlock()
+				}
+				if err := insert(ctx, tx, rec); err != nil {
+					return err
+				}
+			}
+			return apply(ctx, tx, rec)
+		}, &sqlbridge.RunOptions{Poison: sqlbridge.Skip})
+		require.NoError(t, err, name)
+		require.Equal(t, 4, calls, name)
+		require.NoError(t, e.exactly(l.all(0), 5), name)
+		require.NoError(t, e.startOver())
+		_, err = conn.ExecContext(e.ctx, `DELETE FROM elsewhere`)
+		require.NoError(t, err)
+	}
+}
+
+// When it has been waited for long enough, the record has failed.
+func testHandlerBusyTooLong(t *testing.T, e *env) {
+	conn := e.attached(&sqlbridge.Options{BusyFor: 20 * time.Millisecond})
+	l := logOf("A", 0, 5)
+	for name, insert := range elsewhere {
+		unlock := locked(t, conn)
+		h := func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			if rec.Offset == 3 {
+				return insert(ctx, tx, rec)
+			}
+			return apply(ctx, tx, rec)
+		}
+		o := &sqlbridge.RunOptions{Attempts: 2, RetryDelay: time.Microsecond}
+		var handler *cursor.HandlerError
+		require.ErrorAs(t, e.process(l, l.all(0), h, o), &handler, name)
+		require.EqualValues(t, 3, handler.Offset, name)
+		require.NoError(t, e.exactly(l.all(0)[:3], 3), name)
+		o.Poison = sqlbridge.Skip
+		require.NoError(t, e.process(l, l.all(3), h, o), name)
+		require.NoError(t, e.exactly(without(l.all(0), 3), 5), name)
+		notes, err := sqlbridge.Skips(e.ctx, e.db, consumer)
+		require.NoError(t, err)
+		require.Len(t, notes, 1, name)
+		require.Equal(t, 2, notes[0].Attempts, name)
+		unlock()
+		require.NoError(t, e.startOver())
+	}
 }
 
 type ctxKey struct{}
@@ -172,19 +289,45 @@ func testHandlerContext(t *testing.T, e *env) {
 }
 
 // A handler that waits for something else may give up with the context's error.
+// What was handled before is committed, as long as it can be told from what that
+// handler has done.
 func testHandlerStops(t *testing.T, e *env) {
-	l := logOf("A", 0, 5)
-	ctx, cancel := context.WithCancel(e.ctx)
-	err := e.b.Process(ctx, l, consumer, l.all(0), func(inner context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
-		if rec.Offset == 2 {
+	for _, c := range []struct {
+		name   string
+		policy sqlbridge.Poison
+		first  func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error // what it does before it waits
+		next   uint64
+	}{
+		{name: "nothing", first: nil, next: 2},
+		{name: "writes", first: apply, next: 0},
+		{name: "reads", first: readsSome, next: 0},
+		{name: "nothing_skip", policy: sqlbridge.Skip, first: nil, next: 2},
+		{name: "writes_skip", policy: sqlbridge.Skip, first: apply, next: 2},
+	} {
+		l := logOf("A", 0, 5)
+		ctx, cancel := context.WithCancel(e.ctx)
+		err := e.b.Process(ctx, l, consumer, l.all(0), func(inner context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			if rec.Offset != 2 {
+				return apply(inner, tx, rec)
+			}
+			if c.first != nil {
+				require.NoError(t, c.first(inner, tx, rec))
+			}
 			cancel()
 			return fmt.Errorf("waiting for the gateway: %w", ctx.Err())
-		}
-		return apply(inner, tx, rec)
-	}, &sqlbridge.RunOptions{Poison: sqlbridge.Skip})
-	require.Equal(t, context.Canceled, err)
-	require.NoError(t, e.skips(0))
-	require.NoError(t, e.exactly(nil, 0))
+		}, &sqlbridge.RunOptions{Poison: c.policy})
+		require.Equal(t, context.Canceled, err, c.name)
+		require.NoError(t, e.skips(0), c.name)
+		require.NoError(t, e.exactly(l.all(0)[:c.next], c.next), c.name)
+		require.NoError(t, e.process(l, l.all(c.next), apply, nil), c.name)
+		require.NoError(t, e.exactly(l.all(0), 5), c.name)
+		require.NoError(t, e.startOver())
+	}
+}
+
+func readsSome(ctx context.Context, tx *sqlbridge.Tx, _ evlog.Record) error {
+	var n int
+	return tx.QueryRowContext(ctx, `SELECT count(*) FROM effect`).Scan(&n)
 }
 
 // COMMIT can be refused for good: a deferred constraint is looked at there.

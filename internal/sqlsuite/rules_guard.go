@@ -2,6 +2,7 @@ package sqlsuite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,6 +18,9 @@ var guardRules = []rule{
 	{name: "cancelled_statement", off: sqlrule.Guard, check: ruleCancelledStatement},
 	{name: "or_rollback", off: sqlrule.Guard, check: ruleOrRollback},
 	{name: "or_rollback_unseen", off: sqlrule.Guard, check: ruleOrRollbackUnseen},
+	{name: "or_rollback_while_rows_are_open", off: sqlrule.Guard, check: ruleOrRollbackInRows},
+	{name: "or_rollback_in_forgotten_row", off: sqlrule.Guard, check: ruleOrRollbackForgotten},
+	{name: "or_rollback_in_one_of_many_rows", off: sqlrule.Guard, check: func(e *env) error { return ruleOrRollbackKept(e, 100) }},
 	{name: "handler_rolls_back", off: sqlrule.Guard, check: ruleHandlerRollsBack},
 	{name: "handler_rolls_back_raw", off: sqlrule.Guard, check: ruleHandlerRollsBackRaw},
 	{name: "handler_begins_again", off: sqlrule.Guard, check: ruleHandlerBeginsAgain},
@@ -35,11 +39,20 @@ var guardRules = []rule{
 const endless = `INSERT INTO noise (x) WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c)
 	SELECT i FROM c WHERE i < 0`
 
-// dies runs a batch of ten, in which the transaction ends under record 3, and
-// the handler makes nothing of it. Nothing must be left of it all.
+// dies is diesUnseen where the transaction has ended when end returns: the next
+// statement is refused.
 func (e *env) dies(end func(ctx context.Context, tx *sqlbridge.Tx)) error {
-	l := logOf("A", 0, 10)
 	var after error
+	return first(e.diesUnseen(func(ctx context.Context, tx *sqlbridge.Tx) {
+		end(ctx, tx)
+		_, after = tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (3)`)
+	}), is(after, sqlbridge.ErrTxEnded))
+}
+
+// diesUnseen runs a batch of ten, in which the transaction ends under record 3, and
+// the handler makes nothing of it. Nothing must be left of it all.
+func (e *env) diesUnseen(end func(ctx context.Context, tx *sqlbridge.Tx)) error {
+	l := logOf("A", 0, 10)
 	calls := 0
 	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
 		calls++
@@ -48,12 +61,11 @@ func (e *env) dies(end func(ctx context.Context, tx *sqlbridge.Tx)) error {
 		}
 		if rec.Offset == 3 && calls == 4 {
 			end(ctx, tx)
-			_, after = tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (3)`)
 		}
 		return nil
 	}, nil)
 	// The records before it are applied on their own, and it is reported.
-	if err := first(e.exactly(l.all(0)[:3], 3), is(err, sqlbridge.ErrTxEnded), is(after, sqlbridge.ErrTxEnded)); err != nil {
+	if err := first(e.exactly(l.all(0)[:3], 3), is(err, sqlbridge.ErrTxEnded)); err != nil {
 		return err
 	}
 	var n int
@@ -79,8 +91,64 @@ func ruleOrRollback(e *env) error {
 func ruleOrRollbackUnseen(e *env) error {
 	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) {
 		var id int
-		_ = tx.QueryRowContext(ctx, `INSERT OR ROLLBACK INTO noise (id, x) VALUES (1, 1), (1, 2) RETURNING id`).Scan(&id)
+		_ = tx.QueryRowContext(ctx, orRollbackReturning).Scan(&id)
 	})
+}
+
+const orRollbackReturning = `INSERT OR ROLLBACK INTO noise (id, x) VALUES (1, 1), (1, 2) RETURNING id`
+
+// Some drivers run the statement of a query as its rows are read: after a
+// statement that came later, and found everything in order.
+func ruleOrRollbackInRows(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) {
+		rows, err := tx.QueryContext(ctx, orRollbackReturning)
+		_, _ = tx.ExecContext(ctx, `DELETE FROM noise`)
+		if err == nil {
+			drain(rows)
+		}
+	})
+}
+
+// Nobody ever looks at the row, nor closes the rows of another query.
+func ruleOrRollbackForgotten(e *env) error {
+	return e.diesUnseen(func(ctx context.Context, tx *sqlbridge.Tx) {
+		_, _ = tx.QueryContext(ctx, `SELECT 1 UNION ALL SELECT 2`) //nolint:sqlclosecheck // on purpose
+		_ = tx.QueryRowContext(ctx, orRollbackReturning)
+	})
+}
+
+// A handler keeps rows that it must not keep, and reads them in a later record:
+// either they are closed, or what they do is noticed, also where there are more
+// than are kept in mind.
+func ruleOrRollbackKept(e *env, others int) error {
+	l := logOf("A", 0, 10)
+	var kept *sql.Rows
+	calls := 0
+	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		calls++
+		switch {
+		case rec.Offset == 3 && calls == 4:
+			kept, _ = tx.QueryContext(ctx, orRollbackReturning)
+			for range others {
+				var one int
+				_ = tx.QueryRowContext(ctx, `SELECT 1`).Scan(&one)
+			}
+		case rec.Offset == 5 && calls == 6 && kept != nil:
+			drain(kept)
+		}
+		return apply(ctx, tx, rec)
+	}, nil)
+	if err != nil && !errors.Is(err, sqlbridge.ErrTxEnded) {
+		return err
+	}
+	n := e.cursor()
+	return first(e.exactly(l.all(0)[:n], n), e.process(l, l.all(n), apply, nil), e.exactly(l.all(0), 10))
+}
+
+func drain(rows *sql.Rows) {
+	for rows.Next() {
+	}
+	_ = rows.Close()
 }
 
 func ruleHandlerRollsBack(e *env) error {

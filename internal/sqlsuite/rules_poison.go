@@ -17,6 +17,9 @@ var poisonRules = []rule{
 	{name: "skipped_leaves_nothing", off: sqlrule.Savepoint, check: ruleSkipSavepoint},
 	{name: "attempts_stop", off: sqlrule.Attempts, check: func(e *env) error { return ruleAttempts(e, sqlbridge.Stop) }},
 	{name: "attempts_skip", off: sqlrule.Attempts, check: func(e *env) error { return ruleAttempts(e, sqlbridge.Skip) }},
+	{name: "attempts_of_several", off: sqlrule.Attempts, check: ruleAttemptsOfSeveral},
+	{name: "attempts_while_others_fail", off: sqlrule.Attempts, check: ruleAttemptsMeanwhile},
+	{name: "looks_like_a_lock", off: sqlrule.Attempts, check: ruleLooksLocked},
 }
 
 var errPoison = errors.New("poison")
@@ -104,4 +107,94 @@ func ruleAttempts(e *env, policy sqlbridge.Poison) error {
 		return fmt.Errorf("the error is %w", err)
 	}
 	return first(e.exactly(l.all(0)[:6], 6), e.skips(0))
+}
+
+// failing is a handler that fails at an offset in the calls that fails says, the
+// first of which is 1. A record that is called too often panics.
+func failing(calls map[uint64]int, fails func(offset uint64, call int) error) sqlbridge.Handler {
+	return func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		if calls[rec.Offset]++; calls[rec.Offset] > 100 {
+			panic(fmt.Sprintf("record %d was handled 100 times", rec.Offset))
+		}
+		if err := apply(ctx, tx, rec); err != nil {
+			return err
+		}
+		return fails(rec.Offset, calls[rec.Offset])
+	}
+}
+
+// One record fails every other time, and one behind it each time. The second
+// one's failures have the first one done again, until it has been committed.
+func ruleAttemptsOfSeveral(e *env) error {
+	for _, policy := range []sqlbridge.Poison{sqlbridge.Stop, sqlbridge.Skip} {
+		l := logOf("A", 0, 10)
+		calls := map[uint64]int{}
+		err := e.process(l, l.all(0), failing(calls, func(offset uint64, call int) error {
+			if offset == 7 || offset == 3 && call%2 == 1 {
+				return errPoison
+			}
+			return nil
+		}), &sqlbridge.RunOptions{Attempts: 2, RetryDelay: time.Microsecond, Poison: policy})
+		if calls[7] != 2 {
+			return wrongf("%d attempts", calls[7])
+		}
+		want, next := l.all(0)[:7], uint64(7)
+		if policy == sqlbridge.Skip {
+			want, next = without(l.all(0), 7), 10
+			err = first(err, e.skips(2, 7))
+		} else {
+			err = is(err, errPoison)
+		}
+		if err := first(err, e.exactly(want, next)); err != nil {
+			return err
+		}
+		if err := e.startOver(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A record fails while those before another one are done again: neither forgets
+// how often it has failed.
+func ruleAttemptsMeanwhile(e *env) error {
+	l := logOf("A", 0, 10)
+	calls := map[uint64]int{}
+	err := e.process(l, l.all(0), failing(calls, func(offset uint64, call int) error {
+		if offset == 7 || offset == 3 && call == 2 {
+			return errPoison
+		}
+		return nil
+	}), &sqlbridge.RunOptions{Attempts: 2, RetryDelay: time.Microsecond})
+	if calls[7] != 2 || calls[3] != 3 {
+		return wrongf("%d attempts, and %d of the other one", calls[7], calls[3])
+	}
+	return first(is(err, errPoison), e.exactly(l.all(0)[:7], 7))
+}
+
+// The record is bad, and its error quotes what is in it.
+func ruleLooksLocked(e *env) error {
+	l := logOf("A", 0, 10)
+	calls := map[uint64]int{}
+	began := time.Now()
+	err := e.process(l, l.all(0), failing(calls, func(offset uint64, _ int) error {
+		if offset == 3 {
+			return fmt.Errorf("unknown kind %q", "the table is locked, said the waiter")
+		}
+		return nil
+	}), &sqlbridge.RunOptions{Poison: sqlbridge.Skip})
+	if calls[3] != 1 {
+		return wrongf("%d attempts", calls[3])
+	}
+	if d := time.Since(began); d >= impatient.BusyFor {
+		return fmt.Errorf("a lock was waited for: %v", d)
+	}
+	return first(err, e.exactly(without(l.all(0), 3), 10))
+}
+
+// startOver forgets everything.
+func (e *env) startOver() error {
+	_, err1 := e.db.Exec(`DELETE FROM effect`)
+	_, err2 := e.db.Exec(`DELETE FROM evlog_skipped`)
+	return first(err1, err2, e.b.Remove(e.ctx, consumer))
 }
