@@ -166,7 +166,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		})
 		var unsure *unsureError
 		if errors.As(err, &unsure) {
-			return errors.Join(err, r.settle(ctx, s, g))
+			return r.afterwards(err, r.settle(ctx, s, g))
 		}
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 	case err != nil && rules.Off(outboxrule.Settle):
 		return logError(err)
 	case err != nil:
-		return errors.Join(logError(err), r.settle(ctx, s, g))
+		return r.afterwards(err, r.settle(ctx, s, g))
 	}
 	g.Release()
 	r.done = next.intent
@@ -206,6 +206,15 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		}
 	}
 	return nil
+}
+
+// afterwards is the error of a batch that was not appended, or is not known to
+// have been, once that is settled.
+func (r *relay) afterwards(err, settled error) error {
+	if settled != nil {
+		return errors.Join(settled, err)
+	}
+	return &passingError{err}
 }
 
 // giveUpAfter is how long a relay that was told to stop goes on trying to resolve

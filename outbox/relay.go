@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -236,25 +235,26 @@ func (r *relay) retry(ctx context.Context, err error) error {
 		}
 		return ctx.Err()
 	case sqldb.IsBusy(err):
-	case isFull(err):
+	case passing(err):
 		most = time.Second
 	case broken(err) && r.wait < most: // a few times
 	default:
 		return err
 	}
 	if r.b.rules.Off(outboxrule.Retry) {
-		return nil
+		return err
 	}
 	r.wait = min(max(busyFirstWait, 2*r.wait), most)
 	r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: r.wait})
 	return r.b.sleep(ctx, jitter(r.wait))
 }
 
-// fullError is an error of a log that goes on: its disk is full.
-type fullError struct{ err error }
+// passingError is one that goes away, or that the log and the relay have dealt
+// with: nothing is in doubt.
+type passingError struct{ err error }
 
-func (e *fullError) Error() string { return e.err.Error() }
-func (e *fullError) Unwrap() error { return e.err }
+func (e *passingError) Error() string { return e.err.Error() }
+func (e *passingError) Unwrap() error { return e.err }
 
 // logError marks what a log says that is neither closed nor poisoned: then its
 // disk is full, whatever that is called on this system.
@@ -268,14 +268,14 @@ func logError(err error) error {
 		}
 	}
 	if err != nil {
-		err = &fullError{err}
+		err = &passingError{err}
 	}
 	return err
 }
 
-func isFull(err error) bool {
-	var full *fullError
-	return errors.As(err, &full) || sqldb.IsFull(err) || errors.Is(err, syscall.ENOSPC)
+func passing(err error) bool {
+	var p *passingError
+	return errors.As(err, &p) || sqldb.IsFull(err)
 }
 
 // idleFor is how long the rows of the last batch wait for the next intent to be
@@ -354,7 +354,7 @@ func (r *relay) finish(ctx context.Context) error {
 		if err := r.b.remove(t, r.log.ID(), r.done, nil); err != nil {
 			return err
 		}
-		s.intent = intent{}
+		s.intent, s.logEnd = intent{}, int64(r.log.Stats().DurableNext)
 		return r.b.store(t, r.epoch, s)
 	})
 	if err == nil {

@@ -54,9 +54,6 @@ const commitFor = 250 * time.Millisecond
 // transact runs f in a transaction on conn. ctx ends only the waiting for locks.
 func (b *Box) transact(ctx context.Context, conn *sql.Conn, f func(t *tx) error) (err error) {
 	t := &tx{ctx: context.WithoutCancel(ctx), conn: conn}
-	if b.rules.Off(outboxrule.NoCancel) {
-		t.ctx = ctx
-	}
 	if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
 		t.rollback() // a BEGIN that was cancelled can leave a transaction open
 		return err

@@ -6,6 +6,7 @@ require (
 	github.com/evlog-go/evlog v0.0.0
 	github.com/mattn/go-sqlite3 v1.14.53
 	github.com/ncruces/go-sqlite3 v0.37.0
+	github.com/stretchr/testify v1.12.1
 )
 
 require (
@@ -14,7 +15,6 @@ require (
 	github.com/klauspost/crc32 v1.3.0 // indirect
 	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
 	github.com/ncruces/julianday v1.0.0 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.50.0 // indirect

@@ -23,7 +23,7 @@ const (
 	HookFirst
 	// SyncFirst: rows are deleted only after their records are durable.
 	SyncFirst
-	// ByOffset: how far the log has got tells what was appended, not what the
+	// ByOffset: how far the log has got tells what was appended, not what its
 	// records look like.
 	ByOffset
 	// Gaps: offsets that repair left without records were not appended.
@@ -49,8 +49,6 @@ const (
 	Note
 	// NoPin: where the pool has one connection, it is not kept.
 	NoPin
-	// NoCancel: a context that ends interrupts no statement of the relay.
-	NoCancel
 	// Poll: commits of other processes are looked for.
 	Poll
 	// Retry: what failed for want of a lock or of space is tried again without

@@ -117,9 +117,12 @@ func IsBusy(err error) bool {
 	return false
 }
 
-// IsFull reports whether err says that the database has no room (SQLITE_FULL).
+// IsFull reports whether err says that the database has no room (SQLITE_FULL),
+// or may mean it: where a rollback journal cannot be created, SQLite says only
+// that it cannot open a file (SQLITE_CANTOPEN).
 func IsFull(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "database or disk is full")
+	return err != nil && (strings.Contains(err.Error(), "database or disk is full") ||
+		strings.Contains(err.Error(), "unable to open database file"))
 }
 
 // NoTable reports whether err says that a table is missing whose name begins so.
