@@ -26,8 +26,10 @@ import (
 
 // crashCase is a row of the table: what is set up how, and which rule is off.
 type crashCase struct {
-	name    string
-	journal string // wal, delete, truncate
+	name string
+	// journal is wal or delete. With truncate SQLite itself is not safe on this
+	// disk, which may clear parts of a file that is cut, and keep its size.
+	journal string
 	app     string // how the application commits: NORMAL, FULL
 	off     outboxrule.Rule
 	equal   bool // all records look the same, those of others too
@@ -41,7 +43,6 @@ var crashCases = []crashCase{
 	{name: "kept/wal/app_normal", journal: "wal", app: "NORMAL", full: true},
 	{name: "kept/delete/app_full", journal: "delete", app: "FULL", full: true},
 	{name: "kept/delete/app_normal", journal: "delete", app: "NORMAL"},
-	{name: "kept/truncate/app_full", journal: "truncate", app: "FULL"},
 	{name: "kept/wal/equal_records", journal: "wal", app: "FULL", equal: true},
 	{name: "off/relay_normal/app_full", journal: "wal", app: "FULL", off: outboxrule.Extra, bad: true},
 	{name: "off/relay_normal/app_normal", journal: "wal", app: "NORMAL", off: outboxrule.Extra, bad: true},
@@ -58,20 +59,20 @@ var crashCases = []crashCase{
 // Crashes at every operation of database and log, of the process and of the
 // machine, several in a row, with torn writes and others that append to the log:
 // whatever the database says was committed is in the log once and in order, and
-// nothing else. 50,000 runs of each row with EVLOG_SOAK=1. With a rule switched
-// off it does not hold.
+// nothing else. With EVLOG_SOAK=1 there are 25,000 runs of each row. With a rule
+// switched off it does not hold.
 func TestOutbox_Crash(t *testing.T) {
 	for _, c := range crashCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			base := newBase(t, c)
 			if !c.bad {
-				evtest.Seeds(t, 50_000/5, func(t *testing.T, seed uint64) {
+				evtest.Seeds(t, 50_000/2, func(t *testing.T, seed uint64) {
 					require.NoError(t, crashRun(t, c, base, seed))
 				})
 				return
 			}
-			runs, found := evtest.Count(50_000/10), map[string]int{}
+			runs, found := evtest.Count(50_000/20), map[string]int{}
 			bad := 0
 			first := uint64(time.Now().UnixNano()) % 1_000_000_000
 			for seed := first; int(seed-first) < runs || bad == 0 && seed-first < 2000; seed++ {

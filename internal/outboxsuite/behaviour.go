@@ -1,0 +1,574 @@
+package outboxsuite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/vfs"
+	"github.com/evlog-go/evlog/outbox"
+)
+
+func runBehaviour(t *testing.T, driver string, m Mode) {
+	for _, b := range []struct {
+		name  string
+		check func(e *env) error
+	}{
+		{"refused", behaveRefused},
+		{"order", behaveOrder},
+		{"in_tx", behaveInTx},
+		{"other_languages", behaveSQLOnly},
+		{"encode_and_keep", behaveKeep},
+		{"locked", behaveLocked},
+		{"settings_restored", behaveSettings},
+		{"cancelled", behaveCancelled},
+		{"reopening", behaveReopening},
+		{"rows_deleted", behaveRowsDeleted},
+		{"log_hook", behaveHook},
+		{"panic", behavePanic},
+		{"append_beside", behaveAppendBeside},
+		{"big_batches", behaveBatches},
+	} {
+		t.Run(b.name, func(t *testing.T) { require.NoError(t, b.check(newEnv(t, driver, m, 0))) })
+	}
+	if m.Journal == "WAL" && m.Sync == "NORMAL" {
+		t.Run("wal_size", func(t *testing.T) { require.NoError(t, behaveWALSize(newEnv(t, driver, m, 0))) })
+	}
+}
+
+func behaveRefused(e *env) error {
+	for _, mode := range []string{"OFF", "MEMORY"} {
+		m := Mode{Journal: mode, Sync: "FULL"}
+		db, err := sql.Open(e.driver, m.dsn(e.path+mode, 0))
+		if err != nil {
+			return err
+		}
+		_, err = outbox.Open(e.ctx, db, nil)
+		if err := first(is(err, outbox.ErrUnsafe), db.Close()); err != nil {
+			return fmt.Errorf("journal_mode=%s: %w", mode, err)
+		}
+	}
+	db, err := sql.Open(e.driver, ":memory:")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := outbox.Open(e.ctx, db, nil); is(err, outbox.ErrUnsafe) != nil {
+		return is(err, outbox.ErrUnsafe)
+	}
+	if _, err := outbox.ReadStatus(e.ctx, db); is(err, outbox.ErrNoTables) != nil {
+		return is(err, outbox.ErrNoTables)
+	}
+	if _, err := outbox.Open(e.ctx, e.db, &outbox.Options{BatchRows: -1}); is(err, evlog.ErrBadOptions) != nil {
+		return is(err, evlog.ErrBadOptions)
+	}
+	if _, err := e.db.Exec(`UPDATE evlog_schema SET version = 2 WHERE part = 'outbox'`); err != nil {
+		return err
+	}
+	_, err = outbox.Open(e.ctx, e.db, nil)
+	return is(err, evlog.ErrVersion)
+}
+
+// Records come in the order of the commits, from several connections at once,
+// whatever their times are.
+func behaveOrder(e *env) error {
+	run := e.start(e.box, e.openLog())
+	var mu sync.Mutex // guards n, which is counted inside the transactions
+	n := 0
+	var wg sync.WaitGroup
+	errs := make(chan error, 100)
+	for range 4 {
+		wg.Go(func() {
+			for range 10 {
+				errs <- e.box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+					mu.Lock()
+					defer mu.Unlock()
+					for range 3 {
+						r := evlog.Record{Value: fmt.Appendf(nil, "%d", n), Time: time.UnixMilli(int64(1_000_000 - n))}
+						n++
+						if err := e.box.Put(ctx, tx, r); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	want := make([]string, n)
+	for i := range want {
+		want[i] = fmt.Sprint(i)
+	}
+	return first(e.has(want...), e.drained(), run.end())
+}
+
+func behaveInTx(e *env) error {
+	boom := errors.New("boom")
+	put := func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO thing (n) VALUES (1)`)
+		return first(err, e.box.Put(ctx, tx, evlog.Record{Value: []byte("v")}))
+	}
+	ended, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	err := e.box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error { return first(put(ctx, tx), boom) })
+	if err := is(err, boom); err != nil {
+		return err
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = e.box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_ = put(ctx, tx)
+			panic("ouch")
+		})
+	}()
+	// SQLite rolls back under the function, which does not care.
+	err = e.box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := put(ctx, tx)
+		_, _ = tx.ExecContext(ctx, `INSERT OR ROLLBACK INTO thing (n) VALUES (1)`)
+		return err
+	})
+	if err := is(err, outbox.ErrNotInTx); err != nil {
+		return err
+	}
+	// A context that ends in the middle changes nothing.
+	if err := e.box.InTx(ended, func(ctx context.Context, tx *sql.Tx) error {
+		cancel()
+		return put(ctx, tx)
+	}); err != nil {
+		return err
+	}
+	if err := is(e.box.InTx(ended, put), context.Canceled); err != nil {
+		return err
+	}
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err == nil && (s.Queued != 1 || e.db.Stats().InUse != 0) {
+		err = wrongf("%+v, %+v", s, e.db.Stats())
+	}
+	return first(err, e.free())
+}
+
+// free tests that nobody holds the database's lock.
+func (e *env) free() error {
+	db := e.open(0)
+	_, err := db.Exec(`INSERT INTO thing (n) VALUES (NULL)`)
+	return first(err, db.Close())
+}
+
+func behaveSQLOnly(e *env) error {
+	before := time.Now().Add(-time.Second)
+	for _, query := range []string{
+		`INSERT INTO evlog_outbox (key, value) VALUES (CAST('k' AS BLOB), CAST('v' AS BLOB))`,
+		`INSERT INTO evlog_outbox (schema, value) VALUES (7, CAST('w' AS BLOB))`,
+		`INSERT INTO evlog_outbox (id, value) VALUES (-5, x'')`,
+	} {
+		if _, err := e.db.Exec(query); err != nil {
+			return err
+		}
+	}
+	if _, err := e.db.Exec(`INSERT INTO evlog_outbox (schema) VALUES (65536)`); err == nil {
+		return wrongf("a schema of 65536")
+	}
+	run := e.start(e.box, e.openLog())
+	if err := first(e.has("", "v", "w"), e.drained(), run.end()); err != nil {
+		return err
+	}
+	r := e.log.Reader()
+	for rec, err := range r.Records(e.ctx, 1) {
+		if err != nil {
+			return err
+		}
+		if rec.Time.Before(before) || rec.Time.After(time.Now().Add(time.Second)) {
+			return wrongf("stamped %v", rec.Time)
+		}
+		if rec.Offset == 1 && string(rec.Key) != "k" || rec.Offset == 2 && rec.Schema != 7 {
+			return wrongf("%v %d", rec, rec.Schema)
+		}
+	}
+	return nil
+}
+
+func behaveKeep(e *env) error {
+	uids := map[string]outbox.UID{}
+	var mu sync.Mutex // guards uids
+	box := e.openBox(e.db, &outbox.Options{
+		KeepFor: 300 * time.Millisecond, BatchRows: 2,
+		Encode: func(r outbox.Row) (evlog.Record, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if old, ok := uids[string(r.Record.Value)]; ok && old != r.UID {
+				return r.Record, fmt.Errorf("another uid")
+			}
+			uids[string(r.Record.Value)] = r.UID
+			r.Record.Key = []byte(r.UID.String())
+			return r.Record, nil
+		},
+	})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	if err := first(e.put(box, "a", "b", "c"), e.has("a", "b", "c"), e.drained()); err != nil {
+		return err
+	}
+	for rec, err := range log.Reader().Records(e.ctx, 0) {
+		if err != nil {
+			return err
+		}
+		uid := uids[string(rec.Value)]
+		at, found, err := outbox.FindRelayed(e.ctx, e.db, uid)
+		if err != nil || !found || at.Offset != rec.Offset || at.LogID != log.ID() || string(rec.Key) != uid.String() {
+			return wrongf("record %v: kept as %+v, %v, %v", rec, at, found, err)
+		}
+	}
+	if !e.eventually(func() bool {
+		s, err := outbox.ReadStatus(e.ctx, e.db)
+		return err == nil && s.Kept == 0
+	}) {
+		return wrongf("kept for ever")
+	}
+	return run.end()
+}
+
+// The database is locked for longer than anybody waits: nothing is lost, and
+// nothing comes twice.
+func behaveLocked(e *env) error {
+	e.db.SetMaxOpenConns(8)
+	run := e.start(e.box, e.openLog())
+	if err := first(e.put(e.box, "a"), e.has("a")); err != nil {
+		return err
+	}
+	for i := range 3 {
+		release := e.lockFor(time.Duration(100+150*i) * time.Millisecond)
+		if err := e.put(e.box, fmt.Sprint(i)); err != nil {
+			return err
+		}
+		release()
+	}
+	return first(e.has("a", "0", "1", "2"), e.drained(), run.end())
+}
+
+// Connections go back to the pool as they were.
+func behaveSettings(e *env) error {
+	settings := func() (all []string, err error) {
+		conns := make([]*sql.Conn, 3)
+		for i := range conns {
+			if conns[i], err = e.db.Conn(e.ctx); err != nil {
+				return nil, err
+			}
+			defer func() { _ = conns[i].Close() }()
+			var sync, busy, full string
+			err = first(
+				conns[i].QueryRowContext(e.ctx, `PRAGMA synchronous`).Scan(&sync),
+				conns[i].QueryRowContext(e.ctx, `PRAGMA busy_timeout`).Scan(&busy),
+				conns[i].QueryRowContext(e.ctx, `PRAGMA fullfsync`).Scan(&full),
+			)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, sync+"/"+busy+"/"+full)
+		}
+		return all, nil
+	}
+	e.db.SetMaxIdleConns(3)
+	before, err := settings()
+	if err != nil {
+		return err
+	}
+	log := e.openLog()
+	for range 3 {
+		run := e.start(e.box, log)
+		if err := first(e.put(e.box, "v"), e.drained(), run.end()); err != nil {
+			return err
+		}
+	}
+	after, err := settings()
+	if err == nil && fmt.Sprint(after) != fmt.Sprint(before) {
+		err = wrongf("settings were %v and are %v", before, after)
+	}
+	return err
+}
+
+// A relay that is cancelled, at any moment, leaves the database free at once,
+// and the next one goes on where it was.
+func behaveCancelled(e *env) error {
+	log := e.openLog()
+	other := e.open(0)
+	n := 0
+	var want []string
+	for i := range 40 {
+		run := e.start(e.box, log)
+		var values []string
+		for range 30 {
+			values = append(values, fmt.Sprint(n))
+			n++
+		}
+		want = append(want, values...)
+		if err := e.put(e.box, values...); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(i%10) * 300 * time.Microsecond)
+		run.stop()
+		start := time.Now()
+		for {
+			_, err := other.Exec(`INSERT INTO thing (n) VALUES (NULL)`)
+			if err == nil {
+				break
+			}
+			if time.Since(start) > time.Second {
+				return wrongf("the database is still locked: %v", err)
+			}
+		}
+		if d := time.Since(start); d > 100*time.Millisecond {
+			e.t.Logf("the database was locked for %v", d)
+		}
+		if err := run.end(); err != nil {
+			return err
+		}
+	}
+	run := e.start(e.box, log)
+	return first(e.has(want...), e.drained(), run.end())
+}
+
+// The log fails again and again, and is opened again.
+func behaveReopening(e *env) error {
+	var opened atomic.Int64
+	ctx, stop := context.WithCancel(e.ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		done <- e.box.RunOpening(ctx, func(ctx context.Context) (*evlog.Log, error) {
+			if opened.Add(1) == 3 {
+				return nil, errors.New("not yet")
+			}
+			return evlog.Open(e.ctx, e.dir, &evlog.Options{OpenHook: e.box.Hook(), NoPreallocate: true})
+		})
+	}()
+	var want []string
+	for i := range 8 {
+		switch i % 4 {
+		case 1:
+			e.fail.set(vfs.FailNth(vfs.OpWrite, "*.log", 1, syscall.EIO))
+		case 2:
+			e.fail.set(vfs.FailNth(vfs.OpSyncData, "*.log", 1, syscall.EIO))
+		case 3:
+			e.fail.set(vfs.FailNth(vfs.OpWrite, "*.log", 1, &vfs.ShortWrite{N: 40, Err: syscall.EIO}))
+		}
+		values := []string{fmt.Sprint(i, "a"), fmt.Sprint(i, "b")}
+		want = append(want, values...)
+		if err := first(e.put(e.box, values...), e.has(want...)); err != nil {
+			return fmt.Errorf("round %d: %w", i, err)
+		}
+	}
+	if opened.Load() < 5 {
+		return wrongf("opened %d times", opened.Load())
+	}
+	if err := e.drained(); err != nil {
+		return err
+	}
+	stop()
+	return first(is(<-done, context.Canceled), is2(e.tryLog(e.box, e.dir)))
+}
+
+func is2(_ *evlog.Log, err error) error { return err }
+
+// The user deletes rows that are about to be appended, and changes others.
+func behaveRowsDeleted(e *env) error {
+	if err := e.interrupted("a", "b", "c"); err != nil {
+		return err
+	}
+	if _, err := e.db.Exec(`DELETE FROM evlog_outbox WHERE value = CAST('b' AS BLOB)`); err != nil {
+		return err
+	}
+	run := e.start(e.box, e.openLog())
+	return first(e.has("before", "a", "c"), e.drained(), run.end())
+}
+
+// A log is relayed into only if it was opened with the hook, and from then on
+// nobody appends to it without.
+func behaveHook(e *env) error {
+	plain, err := evlog.Open(e.ctx, e.dir, nil)
+	if err != nil {
+		return err
+	}
+	if err := is(e.box.Run(e.ctx, plain), outbox.ErrNoHook); err != nil {
+		return err
+	}
+	if err := plain.Close(); err != nil {
+		return err
+	}
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	if err := is(e.box.Run(e.ctx, log), evlog.ErrClosed); err != nil {
+		return err
+	}
+	plain, err = evlog.Open(e.ctx, e.dir, nil)
+	if err != nil {
+		return err
+	}
+	_, err = plain.Append(e.ctx, evlog.Record{})
+	return first(is(err, evlog.ErrHookRequired), plain.Close())
+}
+
+// A panic goes to the caller of Run. Where an intent is open, nobody can append
+// any more.
+func behavePanic(e *env) error {
+	ouch := true
+	box := e.openBox(e.db, &outbox.Options{Encode: func(r outbox.Row) (evlog.Record, error) {
+		if ouch {
+			panic("ouch")
+		}
+		return r.Record, nil
+	}})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	if err := e.put(box, "a"); err != nil {
+		return err
+	}
+	panicked := func() (p any) {
+		defer func() { p = recover() }()
+		return box.Run(e.ctx, log)
+	}()
+	if panicked != "ouch" {
+		return wrongf("panicked with %v", panicked)
+	}
+	if err := e.free(); err != nil {
+		return err
+	}
+	ouch = false
+	run := e.start(box, log) // outside the gate nothing was in doubt
+	return first(e.has("a"), e.drained(), run.end())
+}
+
+// Others append to the same log, as fast as they can.
+func behaveAppendBeside(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	ctx, stop := context.WithCancel(e.ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := log.Append(ctx, evlog.Record{Value: []byte("beside")}); err != nil && ctx.Err() == nil {
+					e.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var want []string
+	for i := range 50 {
+		want = append(want, fmt.Sprint(i))
+		if err := e.put(e.box, want[i]); err != nil {
+			return err
+		}
+	}
+	err := e.drained()
+	stop()
+	wg.Wait()
+	if err := first(err, run.end()); err != nil {
+		return err
+	}
+	all, err := e.values(e.dir)
+	var got []string
+	for _, v := range all {
+		if v != "beside" {
+			got = append(got, v)
+		}
+	}
+	if err == nil && strings.Join(got, " ") != strings.Join(want, " ") {
+		err = wrongf("the log has %v", got)
+	}
+	return err
+}
+
+// Batches end at their number of rows or bytes, and a row that is larger than a
+// batch goes alone.
+func behaveBatches(e *env) error {
+	box := e.openBox(e.db, &outbox.Options{BatchRows: 7, BatchBytes: 1000})
+	var want []string
+	for i := range 40 {
+		v := fmt.Sprint(i)
+		if i%10 == 5 {
+			v += strings.Repeat("x", 5000)
+		}
+		want = append(want, v)
+	}
+	if err := e.put(box, want...); err != nil {
+		return err
+	}
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	if err := first(e.has(want...), e.drained(), run.end()); err != nil {
+		return err
+	}
+	if s := box.Stats(); s.Relayed != 40 || s.Batches < 8 || s.Running {
+		return wrongf("%+v", s)
+	}
+	return nil
+}
+
+// A relay that polls and relays beside 20,000 commits does not keep the WAL from
+// being used again.
+func behaveWALSize(e *env) error {
+	run := e.start(e.box, e.openLog())
+	const commits = 20_000
+	largest := int64(0)
+	app := e.openBox(e.open(5000), nil)
+	for i := range commits {
+		tx, err := e.db.Begin()
+		if err == nil && i%10 == 0 {
+			if _, err = tx.Exec(`UPDATE evlog_outbox SET id = id WHERE 0`); err == nil {
+				err = app.Put(e.ctx, tx, evlog.Record{Value: []byte("v")})
+			}
+		}
+		if err == nil {
+			_, err = tx.Exec(`INSERT INTO thing (n) VALUES (?1)`, i)
+		}
+		if err == nil {
+			err = tx.Commit()
+		} else if tx != nil {
+			_ = tx.Rollback()
+		}
+		if err != nil {
+			return fmt.Errorf("commit %d: %w", i, err)
+		}
+		if i%100 == 0 {
+			if info, err := os.Stat(e.path + "-wal"); err == nil {
+				largest = max(largest, info.Size())
+			}
+		}
+	}
+	e.t.Logf("the WAL had %d bytes at most", largest)
+	if largest >= 16<<20 {
+		return wrongf("the WAL has %d bytes", largest)
+	}
+	return first(e.drained(), run.end())
+}

@@ -1,0 +1,561 @@
+package outboxsuite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/outboxrule"
+	"github.com/evlog-go/evlog/internal/vfs"
+	"github.com/evlog-go/evlog/outbox"
+)
+
+// rule is something that outbox must not do without.
+type rule struct {
+	name string
+	// off is the part of outbox that keeps the rule. Switched off, check has to
+	// return an error: otherwise it would prove nothing.
+	off outboxrule.Rule
+	// also is off in both: what would keep the test from being made.
+	also  outboxrule.Rule
+	check func(e *env) error
+}
+
+var rules = []rule{
+	{name: "in_tx", off: outboxrule.InTx, check: checkInTx},
+	{name: "dedupe", off: outboxrule.Dedupe, check: checkDedupe},
+	{name: "park", off: outboxrule.Park, check: checkPark},
+	{name: "one_relay", off: outboxrule.OneRelay, check: checkOneRelay},
+	{name: "fence", off: outboxrule.Fence, also: outboxrule.OneRelay, check: checkFence},
+	{name: "log_id", off: outboxrule.LogID, also: outboxrule.Ahead | outboxrule.Sums, check: checkLogChanged},
+	{name: "ahead", off: outboxrule.Ahead, check: checkLogBehind},
+	{name: "sums", off: outboxrule.Sums, check: checkLogMismatch},
+	{name: "note", off: outboxrule.Note, check: checkDatabaseBehind},
+	{name: "gaps", off: outboxrule.Gaps, check: checkGaps},
+	{name: "by_uid", off: outboxrule.ByUID, check: checkByUID},
+	{name: "no_pin", off: outboxrule.NoPin, check: checkOneConnection},
+	{name: "poll", off: outboxrule.Poll, check: checkPoll},
+	{name: "retry", off: outboxrule.Retry, check: checkRetry},
+}
+
+func runRules(t *testing.T, driver string, m Mode) {
+	for _, r := range rules {
+		t.Run(r.name+"/kept", func(t *testing.T) {
+			require.NoError(t, r.check(newEnv(t, driver, m, r.also)))
+		})
+		t.Run(r.name+"/switched_off", func(t *testing.T) {
+			e := newEnv(t, driver, m, r.also|r.off)
+			e.patience = 500 * time.Millisecond
+			err := r.check(e)
+			require.Error(t, err, "the test does not notice that the rule is not kept")
+			t.Log(err)
+		})
+	}
+}
+
+func checkInTx(e *env) error {
+	rec := evlog.Record{Value: []byte("v")}
+	if err := is(e.box.Put(e.ctx, e.db, rec), outbox.ErrNotInTx); err != nil {
+		return err
+	}
+	conn, err := e.db.Conn(e.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := is(e.box.Put(e.ctx, conn, rec), outbox.ErrNotInTx); err != nil {
+		return err
+	}
+	if _, err := e.box.PutOnce(e.ctx, conn, "k", rec); is(err, outbox.ErrNotInTx) != nil {
+		return err
+	}
+	// A transaction that SQLite has ended under its owner.
+	tx, err := conn.BeginTx(e.ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(`INSERT INTO thing (n) VALUES (1)`)
+	_, conflict := tx.Exec(`INSERT OR ROLLBACK INTO thing (n) VALUES (1)`)
+	if err != nil || conflict == nil {
+		return wrongf("no conflict: %v", err)
+	}
+	if err := is(e.box.Put(e.ctx, tx, rec), outbox.ErrNotInTx); err != nil {
+		return err
+	}
+	_ = tx.Rollback()
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err == nil && s.Queued != 0 {
+		err = wrongf("%d rows are queued", s.Queued)
+	}
+	return err
+}
+
+func checkDedupe(e *env) error {
+	box := e.openBox(e.db, &outbox.Options{KeepFor: time.Hour})
+	once := func(key string) (put bool, err error) {
+		err = box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+			put, err = box.PutOnce(ctx, tx, key, evlog.Record{Value: []byte(key)})
+			return err
+		})
+		return put, err
+	}
+	expect := func(key string, want bool) error {
+		put, err := once(key)
+		if err == nil && put != want {
+			err = wrongf("PutOnce(%q) is %v", key, put)
+		}
+		return err
+	}
+	if err := first(expect("a", true), expect("a", false), expect("b", true)); err != nil {
+		return err
+	}
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	r := e.start(box, log)
+	if err := first(e.has("a", "b"), e.drained(), expect("a", false), expect("c", true), e.has("a", "b", "c")); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+func checkPark(e *env) error {
+	limit := false // Encode shortens what is too long
+	box := e.openBox(e.db, &outbox.Options{Encode: func(r outbox.Row) (evlog.Record, error) {
+		if limit && len(r.Record.Key) > 10 {
+			r.Record.Key = r.Record.Key[:10]
+		}
+		if string(r.Record.Value) == "never" {
+			return r.Record, fmt.Errorf("cannot encode")
+		}
+		return r.Record, nil
+	}})
+	err := box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return box.Put(ctx, tx,
+			evlog.Record{Value: []byte("1")},
+			evlog.Record{Key: bytes.Repeat([]byte("k"), evlog.MaxKeyBytes+1), Value: []byte("long key")},
+			evlog.Record{Value: []byte("2")},
+			evlog.Record{Value: bytes.Repeat([]byte("v"), 2<<20)},
+			evlog.Record{Value: []byte("never")},
+			evlog.Record{Value: []byte("3")},
+		)
+	})
+	if err != nil {
+		return err
+	}
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	if err := first(e.has("1", "2", "3"), e.drained()); err != nil {
+		return err
+	}
+	rows, err := outbox.Parked(e.ctx, e.db)
+	if err != nil {
+		return err
+	}
+	if len(rows) != 3 || box.Stats().Parked != 3 {
+		return wrongf("%d rows are parked, %+v", len(rows), box.Stats())
+	}
+	for i, want := range []string{"too large", "too large", "cannot encode"} {
+		if rows[i].Attempts != 1 || !strings.Contains(rows[i].Parked, want) {
+			return wrongf("parked: attempts %d, %q", rows[i].Attempts, rows[i].Parked)
+		}
+	}
+	// Once more, to no avail; then with an Encode that was mended.
+	if err := box.Requeue(e.ctx, rows[0].ID); err != nil {
+		return err
+	}
+	if !e.eventually(func() bool {
+		rows, err = outbox.Parked(e.ctx, e.db)
+		return err == nil && len(rows) == 3 && rows[0].Attempts == 2
+	}) {
+		return wrongf("after Requeue: %v, %v", rows, err)
+	}
+	if err := run.end(); err != nil {
+		return err
+	}
+	limit = true
+	run = e.start(box, log)
+	if err := first(
+		is(box.Requeue(e.ctx, rows[0].ID, 999), outbox.ErrNotParked),
+		box.Requeue(e.ctx, rows[0].ID),
+		e.has("1", "2", "3", "long key"),
+		box.Discard(e.ctx, rows[1].ID, rows[2].ID),
+		is(box.Discard(e.ctx, rows[1].ID), outbox.ErrNotParked),
+		run.end(),
+	); err != nil {
+		return err
+	}
+	rows, err = outbox.Parked(e.ctx, e.db)
+	if err == nil && len(rows) > 0 {
+		err = wrongf("still parked: %v", rows)
+	}
+	return err
+}
+
+func checkOneRelay(e *env) error {
+	log := e.openLog()
+	e.start(e.box, log)
+	if !e.eventually(func() bool { return e.box.Stats().Running }) {
+		return wrongf("it does not run")
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.patience/10)
+	defer cancel()
+	other := e.openBox(e.open(5000), nil)
+	_, err := e.tryLog(other, "/log2")
+	return first(is(e.box.Run(ctx, log), outbox.ErrRelayRunning), is(err, outbox.ErrRelayRunning))
+}
+
+// Two relays that know nothing of each other: the first one stops, and no row
+// comes twice.
+func checkFence(e *env) error {
+	log := e.openLog()
+	one := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+		return err
+	}
+	other := e.openBox(e.open(5000), &outbox.Options{Policy: outbox.ResendIntent})
+	log2, err := e.tryLog(other, "/log2")
+	if err != nil {
+		return err
+	}
+	if err := e.put(e.box, "b"); err != nil {
+		return err
+	}
+	select {
+	case err := <-one.done:
+		one.done <- err
+		if err := is(err, outbox.ErrFenced); err != nil {
+			return err
+		}
+	case <-time.After(e.patience):
+		return wrongf("the first relay goes on")
+	}
+	two := e.start(other, log2)
+	if err := e.drained(); err != nil {
+		return err
+	}
+	there, err := e.values("/log2")
+	here, err2 := e.values(e.dir)
+	if err := first(err, err2, two.end()); err != nil {
+		return err
+	}
+	if fmt.Sprint(here, there) != "[a] [b]" {
+		return wrongf("the logs have %v and %v", here, there)
+	}
+	return nil
+}
+
+// interrupted leaves an open intent for values behind: the append fails.
+func (e *env) interrupted(values ...string) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if !e.eventually(func() bool { return e.box.Stats().Running }) {
+		return wrongf("it does not run")
+	}
+	if err := first(e.put(e.box, "before"), e.has("before"), e.drained()); err != nil {
+		return err
+	}
+	e.fail.set(vfs.FailFrom(vfs.OpWrite, "*.log", 1, syscall.EIO))
+	if err := e.put(e.box, values...); err != nil {
+		return err
+	}
+	select {
+	case err := <-run.done:
+		run.done <- err
+		if err := is(err, evlog.ErrPoisoned); err != nil {
+			return err
+		}
+	case <-time.After(e.patience):
+		return wrongf("the relay goes on with a poisoned log")
+	}
+	e.fail.clear()
+	_ = log.Close()
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err == nil && (s.IntentRows != len(values) || s.IntentOffset != 1 || s.Queued != len(values)) {
+		err = wrongf("no intent was left: %+v", s)
+	}
+	return err
+}
+
+// mismatch opens the log, which must fail with want, and then as each policy
+// says; again is what is in the log at the end under ResendIntent.
+func (e *env) mismatch(want error, resend, drop []string) error {
+	_, err := e.tryLog(e.box, e.dir)
+	if err := is(err, want); err != nil {
+		return err
+	}
+	backup, err := os.ReadFile(e.path)
+	wal, _ := os.ReadFile(e.path + "-wal")
+	if err != nil {
+		return err
+	}
+	image := e.mem.KillImage()
+	for policy, values := range map[outbox.Policy][]string{outbox.ResendIntent: resend, outbox.DropIntent: drop} {
+		c := *e
+		c.path = e.path + fmt.Sprint(policy)
+		err := os.WriteFile(c.path, backup, 0o600)
+		if err == nil && len(wal) > 0 {
+			err = os.WriteFile(c.path+"-wal", wal, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+		c.ctx = vfs.NewContext(e.ctx, image.KillImage())
+		c.db = c.open(5000)
+		c.box = c.openBox(c.db, &outbox.Options{Policy: policy})
+		log, err := c.tryLog(c.box, c.dir)
+		if err != nil {
+			return err
+		}
+		run := c.start(c.box, log)
+		if err := first(c.has(values...), c.drained(), run.end(), log.Close()); err != nil {
+			return fmt.Errorf("policy %d: %w", policy, err)
+		}
+	}
+	return nil
+}
+
+func checkLogChanged(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	e.dir = "/new"
+	return e.mismatch(outbox.ErrLogChanged, []string{"a", "b"}, nil)
+}
+
+func checkLogBehind(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+		return err
+	}
+	old, err := evtest.ReadFS(e.mem, e.dir)
+	if err != nil {
+		return err
+	}
+	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	if err := e.replaceLog(old); err != nil {
+		return err
+	}
+	return e.mismatch(outbox.ErrLogBehind, []string{"a"}, []string{"a"})
+}
+
+// replaceLog puts other files in the log's place.
+func (e *env) replaceLog(im evtest.Image) error {
+	d, err := e.mem.OpenDir(e.dir)
+	if err != nil {
+		return err
+	}
+	names, err := d.Names()
+	for _, name := range names {
+		err = first(err, d.Remove(name))
+	}
+	return first(err, d.Close(), im.WriteFS(e.mem, e.dir))
+}
+
+// An older copy, to which somebody has appended.
+func checkLogMismatch(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error {
+		_, err := l.Append(e.ctx, evlog.Record{Value: []byte("other")})
+		return err
+	}); err != nil {
+		return err
+	}
+	return e.mismatch(outbox.ErrLogMismatch, []string{"before", "other", "a", "b"}, []string{"before", "other"})
+}
+
+// appendAs writes to the log with a hook that does not look at the outbox.
+func (e *env) appendAs(f func(l *evlog.Log) error) error {
+	l, err := evlog.Open(e.ctx, e.dir, &evlog.Options{NoPreallocate: true, OpenHook: evlog.Hook{
+		Name: outbox.HookName, Run: func(context.Context, evlog.HookState) error { return nil },
+	}})
+	if err != nil {
+		return err
+	}
+	return first(f(l), l.Close())
+}
+
+func checkDatabaseBehind(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	backup := e.path + ".backup"
+	if _, err := e.db.Exec(`VACUUM INTO ?1`, backup); err != nil {
+		return err
+	}
+	log = e.openLog()
+	run = e.start(e.box, log)
+	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	old := *e
+	old.path = backup
+	old.db = old.open(5000)
+	old.box = old.openBox(old.db, nil)
+	if err := old.mismatch(outbox.ErrDatabaseBehind, []string{"a", "b"}, []string{"a", "b"}); err != nil {
+		return err
+	}
+	fresh := *e
+	fresh.path = e.path + ".new"
+	fresh.db = fresh.open(5000)
+	fresh.box = fresh.openBox(fresh.db, nil)
+	return fresh.mismatch(outbox.ErrDatabaseChanged, []string{"a", "b"}, []string{"a", "b"})
+}
+
+// Repair has left offsets without records: what should have stood there is
+// relayed again.
+func checkGaps(e *env) error {
+	if err := e.interrupted("a", "b", "c"); err != nil {
+		return err
+	}
+	var rows []evlog.Record
+	rs, err := e.db.Query(`SELECT ts_ms, value FROM evlog_outbox ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	for rs.Next() {
+		var ms int64
+		r := evlog.Record{Key: []byte("k")}
+		if err := rs.Scan(&ms, &r.Value); err != nil {
+			return err
+		}
+		r.Time = time.UnixMilli(ms)
+		rows = append(rows, r)
+	}
+	if err := first(rs.Err(), rs.Close()); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error {
+		rows[0].Offset, rows[2].Offset = 1, 3
+		return l.AppendExact(e.ctx, rows[0], rows[2], evlog.Record{Offset: 9, Value: []byte("later")})
+	}); err != nil {
+		return err
+	}
+	// What opening would say if log.json had this gap.
+	reader, err := evlog.OpenReader(e.ctx, e.dir, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reader.Close() }()
+	err = e.box.Hook().Run(e.ctx, evlog.HookState{
+		LogID: reader.ID(), Next: 10, Reader: reader, Gaps: []evlog.OffsetRange{{From: 2, To: 3}},
+	})
+	if err != nil {
+		return err
+	}
+	log := e.openLog()
+	e.start(e.box, log)
+	return first(e.has("before", "a", "c", "later", "b"), e.drained())
+}
+
+// Ids can be given out again. The rows under them are others.
+func checkByUID(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error { // both of them, and more
+		var ms [2]int64
+		if err := e.db.QueryRow(`SELECT min(ts_ms), max(ts_ms) FROM evlog_outbox`).Scan(&ms[0], &ms[1]); err != nil {
+			return err
+		}
+		_, err := l.Append(e.ctx,
+			evlog.Record{Key: []byte("k"), Value: []byte("a"), Time: time.UnixMilli(ms[0])},
+			evlog.Record{Key: []byte("k"), Value: []byte("b"), Time: time.UnixMilli(ms[1])})
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, query := range []string{`DELETE FROM evlog_outbox`, `DELETE FROM sqlite_sequence WHERE name = 'evlog_outbox'`} {
+		if _, err := e.db.Exec(query); err != nil {
+			return err
+		}
+	}
+	if err := e.put(e.box, "x", "y", "z"); err != nil {
+		return err
+	}
+	log := e.openLog()
+	e.start(e.box, log)
+	return first(e.has("before", "a", "b", "x", "y", "z"), e.drained())
+}
+
+// A pool of one connection belongs to the application.
+func checkOneConnection(e *env) error {
+	db := e.open(0)
+	db.SetMaxOpenConns(1)
+	box := e.openBox(db, nil)
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	var want []string
+	for i := range 30 {
+		want = append(want, fmt.Sprint(i))
+		err := e.within("a transaction of the application", func() error {
+			ctx, cancel := context.WithTimeout(e.ctx, e.patience)
+			defer cancel()
+			return box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				return box.Put(ctx, tx, evlog.Record{Value: []byte(want[i])})
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return first(e.has(want...), run.end())
+}
+
+func checkPoll(e *env) error {
+	e.start(e.box, e.openLog())
+	if err := first(e.put(e.box, "here"), e.has("here"), e.drained()); err != nil {
+		return err
+	}
+	time.Sleep(20 * time.Millisecond)
+	elsewhere := e.openBox(e.open(5000), nil) // whose Notify nobody here hears
+	if err := e.put(elsewhere, "elsewhere"); err != nil {
+		return err
+	}
+	return e.has("here", "elsewhere")
+}
+
+// A full disk: the rows stay, and are relayed without anything new coming.
+func checkRetry(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+		return err
+	}
+	e.mem.SetCapacity(e.mem.Used())
+	if err := e.put(e.box, "b", "c"); err != nil {
+		return err
+	}
+	if !e.eventually(func() bool { return e.box.Stats().Retries > 1 || len(run.done) > 0 }) {
+		return wrongf("the disk is not full")
+	}
+	if err := e.box.Stats().LastErr; len(run.done) == 0 && is(err, syscall.ENOSPC) != nil {
+		return wrongf("LastErr is %v", err)
+	}
+	e.mem.SetCapacity(-1)
+	return first(e.has("a", "b", "c"), e.drained(), run.end())
+}
