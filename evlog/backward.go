@@ -20,12 +20,16 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 			yield(Record{}, err)
 			return
 		}
-		w := r.newWalker(0, d)
-		defer w.close()
-		err = w.backward(ctx, min(before, d.NextOffset), yield)
-		if err != nil && err != errStopped {
-			yield(Record{}, r.closedOr(err))
-		}
+		r.runBackward(ctx, d, before, yield)
+	}
+}
+
+func (r *Reader) runBackward(ctx context.Context, d format.Durable, before uint64, yield func(Record, error) bool) {
+	w := r.newWalker(0, d)
+	defer w.close()
+	err := w.backward(ctx, min(before, d.NextOffset), yield)
+	if err != nil && err != errStopped {
+		yield(Record{}, r.closedOr(err))
 	}
 }
 

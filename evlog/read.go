@@ -23,10 +23,15 @@ func (r *Reader) Records(ctx context.Context, from uint64) iter.Seq2[Record, err
 			yield(Record{}, err)
 			return
 		}
-		defer w.close()
-		if err := w.each(ctx, yield); err != nil && err != errStopped {
-			yield(Record{}, err)
-		}
+		w.run(ctx, yield)
+	}
+}
+
+// run yields what the walker finds, an error last.
+func (w *walker) run(ctx context.Context, yield func(Record, error) bool) {
+	defer w.close()
+	if err := w.each(ctx, yield); err != nil && err != errStopped {
+		yield(Record{}, err)
 	}
 }
 
@@ -131,6 +136,11 @@ func (r *Reader) start(ctx context.Context, from uint64) (*walker, error) {
 			return nil, err
 		}
 	}
+	return r.startAt(from, d)
+}
+
+// startAt makes a walker at an offset that is not ahead of the log.
+func (r *Reader) startAt(from uint64, d format.Durable) (*walker, error) {
 	if err := r.checkBehind(from, d); err != nil {
 		return nil, err
 	}
@@ -189,6 +199,11 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	return w.first(ctx, offset)
+}
+
+// first returns the walker's first record, which stays valid.
+func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
 	defer w.close()
 	w.ahead = format.IndexBlockSize + scanSlack
 	h, rec, err := w.step(ctx)

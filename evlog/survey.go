@@ -5,15 +5,8 @@ import (
 	"time"
 )
 
-// What a query planner asks of a log before it reads: where the log ends, how it
+// What a query engine asks of a log: one state to read several times, how the log
 // is divided, and which parts of it can hold an answer.
-
-// End is the durable end, as the second result of Bounds, without a look at the
-// directory.
-func (r *Reader) End(ctx context.Context) (next uint64, err error) {
-	d, err := r.durable(ctx)
-	return d.NextOffset, err
-}
 
 // Bases lists the segments by their bases, ascending: a segment holds the
 // offsets from its base up to the next one.
@@ -38,11 +31,8 @@ func (r *Reader) Visited() uint64 { return r.visited.Load() }
 // index has one entry for some kilobytes, and tells from which record on a
 // segment reaches a time, but not when it has passed it for good. Whole segments
 // that were before or after are left out.
-func (r *Reader) TimeRanges(ctx context.Context, from, to time.Time) ([]OffsetRange, error) {
-	d, err := r.durable(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (p Prefix) TimeRanges(ctx context.Context, from, to time.Time) ([]OffsetRange, error) {
+	r, d := p.r, p.d
 	segments, err := r.list()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // time is in one of them.
 func checkTimeRanges(t *testing.T, ctx context.Context, r *evlog.Reader, want []evtest.Rec) {
 	t.Helper()
-	end, err := r.End(ctx)
+	prefix, err := r.Prefix(ctx)
 	require.NoError(t, err)
 	times := []int64{math.MinInt64, 0, math.MaxInt64}
 	for i, rec := range want {
@@ -27,7 +27,7 @@ func checkTimeRanges(t *testing.T, ctx context.Context, r *evlog.Reader, want []
 	}
 	for _, lo := range times {
 		for _, hi := range times {
-			ranges, err := r.TimeRanges(ctx, time.UnixMilli(lo), time.UnixMilli(hi))
+			ranges, err := prefix.TimeRanges(ctx, time.UnixMilli(lo), time.UnixMilli(hi))
 			require.NoError(t, err)
 			inside := func(offset uint64) bool {
 				for _, p := range ranges {
@@ -39,7 +39,7 @@ func checkTimeRanges(t *testing.T, ctx context.Context, r *evlog.Reader, want []
 			}
 			for i, p := range ranges {
 				require.Less(t, p.From, p.To)
-				require.LessOrEqual(t, p.To, end)
+				require.LessOrEqual(t, p.To, prefix.Next())
 				require.True(t, i == 0 || ranges[i-1].To < p.From, "%v", ranges)
 			}
 			for _, rec := range want {
@@ -70,6 +70,8 @@ func TestTimeRanges_LeavesOut(t *testing.T) {
 			bases, err := r.Bases(p.ctx)
 			require.NoError(t, err)
 			require.Equal(t, []uint64{0, 40, 80, 120, 160}, bases)
+			prefix, err := r.Prefix(p.ctx)
+			require.NoError(t, err)
 			for _, c := range []struct {
 				lo, hi int64
 				want   []evlog.OffsetRange
@@ -81,7 +83,7 @@ func TestTimeRanges_LeavesOut(t *testing.T) {
 				{1070, 1125, []evlog.OffsetRange{{From: 60, To: 160}}},
 				{0, 999, nil},
 			} {
-				got, err := r.TimeRanges(p.ctx, time.UnixMilli(c.lo), time.UnixMilli(c.hi))
+				got, err := prefix.TimeRanges(p.ctx, time.UnixMilli(c.lo), time.UnixMilli(c.hi))
 				require.NoError(t, err)
 				require.Equal(t, c.want, got, "%d to %d", c.lo, c.hi)
 			}
@@ -96,4 +98,51 @@ func TestTimeRanges_LeavesOut(t *testing.T) {
 			require.EqualValues(t, 10, r.Visited()-before)
 		})
 	}
+}
+
+// A prefix stays what it was, while the log goes on and rolls.
+func TestPrefix_Stays(t *testing.T) {
+	evtest.Seeds(t, 200, func(t *testing.T, seed uint64) {
+		p, _ := inMem(t)
+		g := evtest.NewGen(seed)
+		l := p.open(t, &evlog.Options{SegmentBytes: 500, IndexBytes: 1 + g.Rng.Int64N(200)})
+		other := p.reader(t, nil)
+		type state struct {
+			prefix evlog.Prefix
+			want   []evtest.Rec
+		}
+		var states []state
+		var all []evtest.Rec
+		for range 8 {
+			batch := g.Batch(6)
+			first, err := l.Append(p.ctx, batch...)
+			require.NoError(t, err)
+			all = append(all, recsAt(first, batch...)...)
+			for _, r := range []*evlog.Reader{l.Reader(), other} {
+				prefix, err := r.Prefix(p.ctx)
+				require.NoError(t, err)
+				states = append(states, state{prefix, all[:len(all):len(all)]})
+			}
+			s := states[g.Rng.IntN(len(states))]
+			from := g.Rng.Uint64N(uint64(len(all)) + 2)
+			got, err := collect(s.prefix.Records(p.ctx, from))
+			require.NoError(t, err)
+			sameRecs(t, s.want[min(int(from), len(s.want)):], got, "from %d", from)
+			got, err = collect(s.prefix.Backward(p.ctx, from))
+			require.NoError(t, err)
+			sameRecs(t, reversed(s.want[:min(int(from), len(s.want))]), got, "backward from %d", from)
+			rec, err := s.prefix.Get(p.ctx, from)
+			if from < s.prefix.Next() {
+				require.NoError(t, err)
+				sameRecs(t, s.want[from:from+1], []evtest.Rec{evtest.RecOf(rec)}, "get %d", from)
+			} else {
+				require.ErrorIs(t, err, evlog.ErrNotFound)
+			}
+		}
+		require.NoError(t, l.Close())
+		_, err := states[0].prefix.Get(p.ctx, 0)
+		require.ErrorIs(t, err, evlog.ErrClosed)
+		_, err = collect(states[0].prefix.Records(p.ctx, 0))
+		require.ErrorIs(t, err, evlog.ErrClosed)
+	})
 }

@@ -1,0 +1,67 @@
+package evlog
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/evlog-go/evlog/internal/format"
+)
+
+// Prefix is what was durable at one moment. Whoever reads it twice finds the same
+// records, whatever is appended meanwhile; retention and compaction may have
+// removed some. It holds nothing open, and is valid as long as its reader. Methods
+// are safe for concurrent use.
+type Prefix struct {
+	r *Reader
+	d format.Durable
+}
+
+// Prefix returns what is durable now.
+func (r *Reader) Prefix(ctx context.Context) (Prefix, error) {
+	d, err := r.durable(ctx)
+	return Prefix{r, d}, err
+}
+
+// Next is the offset after the last one in the prefix. That of the zero Prefix is
+// 0.
+func (p Prefix) Next() uint64 { return p.d.NextOffset }
+
+// Records is Reader.Records up to Next. From Next on there are none.
+func (p Prefix) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		if from >= p.Next() {
+			return
+		}
+		w, err := p.start(from)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		w.run(ctx, yield)
+	}
+}
+
+// Backward is Reader.Backward from Next down, or from before if that is lower.
+func (p Prefix) Backward(ctx context.Context, before uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) { p.r.runBackward(ctx, p.d, before, yield) }
+}
+
+// Get is Reader.Get below Next. From Next on it is ErrNotFound.
+func (p Prefix) Get(ctx context.Context, offset uint64) (Record, error) {
+	if offset >= p.Next() {
+		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
+	}
+	w, err := p.start(offset)
+	if err != nil {
+		return Record{}, err
+	}
+	return w.first(ctx, offset)
+}
+
+func (p Prefix) start(from uint64) (*walker, error) {
+	if err := p.r.usable(); err != nil {
+		return nil, err
+	}
+	return p.r.startAt(from, p.d)
+}
