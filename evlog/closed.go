@@ -16,8 +16,7 @@ type closedSegments struct {
 	// whoever prepared a change looks again under mu whether the file is still
 	// the one that was read (vfs.Dir.Same), or whether changes is what it was.
 	// Taken after the turn, where both are held; Log.mu may be taken under it.
-	mu sync.Mutex
-	//lint:ignore U1000 for retention and compaction, the next steps
+	mu      sync.Mutex
 	changes uint64 // replacements, merges and removals of segments so far
 
 	// below is the base of the active segment, once the roll that made it has
@@ -27,8 +26,6 @@ type closedSegments struct {
 }
 
 // change does one replacement, merge or removal.
-//
-//lint:ignore U1000 for retention and compaction, the next steps
 func (c *closedSegments) change(do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +36,7 @@ func (c *closedSegments) change(do func() error) error {
 // mark returns the number of changes so far, for asking whether there were any
 // since.
 //
-//lint:ignore U1000 for retention and compaction, the next steps
+//lint:ignore U1000 for retention, the next step
 func (c *closedSegments) mark() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

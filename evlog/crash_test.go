@@ -43,6 +43,9 @@ func workloads() []workload {
 		{"recovery of a log without DURABLE", small, "open, append 2, close", build().segment(0, upTo(0, 4)...).segment(4, 4, 5).im},
 		{"recovery of a roll", exact, "open, append 2, roll, append 1, close", build().segment(0, upTo(0, 4)...).segment(4).durable(4, 0).im},
 		{"reindex", small, "open, append 3, append 3, append 3, unindex, reindex, append 2, unindex, close, open, reindex, append 1, close", nil},
+		{"compact", small, "open, append 5, append 5, append 5, compact, append 5, compact 2, close, open, compact, append 1, close", nil},
+		{"compact tombstones", small, "open, delete 2, append 4, delete 3, roll, purge 3, delete 2, append 2, roll, purge, append 1, close", nil},
+		{"merge", evlog.Options{NoPreallocate: true, SegmentBytes: 1500, IndexBytes: 100}, "open, append 2, roll, append 3, roll, delete 2, roll, append 1, roll, purge, append 2, roll, append 2, purge 2, append 1, close", nil},
 		{"hook", evlog.Options{NoPreallocate: true, OpenHook: anyHook}, "open, append 1, hook, append 1, close, open, append 1, close", nil},
 	}
 }
@@ -58,7 +61,7 @@ func (wl workload) begin(t testing.TB, seed uint64) *world {
 		// What a reader could see before.
 		for _, r := range wl.start.Reader().Recs {
 			w.model.Intend(evtest.RecordOf(r))
-			require.NoError(t, w.model.Saw(r))
+			require.NoError(t, w.model.Saw(r), "after %q", w.done)
 		}
 		for _, r := range wl.start.Writer().Recs {
 			w.model.Intend(evtest.RecordOf(r))
@@ -130,7 +133,7 @@ func seen(t testing.TB, w *world) {
 		return
 	}
 	for _, r := range im.Reader().Recs {
-		require.NoError(t, w.model.Saw(r))
+		require.NoError(t, w.model.Saw(r), "after %q", w.done)
 	}
 }
 

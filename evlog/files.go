@@ -87,6 +87,16 @@ func (r *Reader) drop(s *segFile) {
 	r.files.remove(s)
 }
 
+// forget closes a segment that is cached and that nobody reads: where an open
+// file cannot be replaced, what is kept just in case must not be in the way.
+func (r *Reader) forget(base uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.files.find(base); s != nil {
+		r.files.remove(s)
+	}
+}
+
 func (c *fileCache) find(base uint64) *segFile {
 	for i, s := range c.open {
 		if s.base == base {

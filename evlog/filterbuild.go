@@ -188,9 +188,16 @@ func (x *indexBuild) read(ctx context.Context, each func(pos int64, h format.Hea
 // Nobody may replace or remove segments meanwhile.
 func (x *indexBuild) finish() error {
 	header, err := x.facts()
-	if err == nil {
-		_, err = x.f.WriteAt(format.EncodeIndexHeader(header), 0)
+	if err != nil {
+		x.drop()
+		return err
 	}
+	return x.finishAs(header)
+}
+
+// finishAs is finish with a header in which the facts are complete.
+func (x *indexBuild) finishAs(header format.IndexHeader) error {
+	_, err := x.f.WriteAt(format.EncodeIndexHeader(header), 0)
 	if err == nil {
 		err = x.f.Sync()
 	}
@@ -211,6 +218,7 @@ func (x *indexBuild) drop() {
 // was changed last.
 func (x *indexBuild) facts() (format.IndexHeader, error) {
 	h := x.b.header
+	h.CleanedMS = format.NotVouched
 	if old, err := oldFacts(x.dir, h.Base, x.log); err == nil {
 		h.ClosedMS, h.CleanedMS, h.End = old.ClosedMS, old.CleanedMS, old.End
 	}
@@ -227,6 +235,9 @@ func (x *indexBuild) facts() (format.IndexHeader, error) {
 			return h, err
 		}
 		h.End, _ = segments.above(h.Base)
+		if h.Records > 0 && h.LastOffset >= h.End {
+			h.End = 0 // a merge was interrupted; the next segment will go
+		}
 	}
 	return h, nil
 }

@@ -27,6 +27,7 @@ type frames struct {
 	lowest uint64 // lowest offset that may come next
 	ahead  int64  // bytes worth reading from pos on; 0 is no opinion
 	seen   uint64 // records returned
+	brief  bool   // of a large record, return the header and the key alone
 
 	buf        []byte // scratch; unread bytes of the file from pos on are buf[start:end]
 	start, end int
@@ -84,12 +85,18 @@ func (s *frames) nextLarge(h format.Header) (format.Header, []byte, error) {
 	if err := s.checkLarge(h); err != nil {
 		return h, nil, err
 	}
-	rec := make([]byte, h.Size())
+	size := h.Size()
+	if s.brief {
+		size = format.HeaderSize + int64(h.KeyLen)
+	}
+	rec := make([]byte, size)
 	if err := readFull(s.f, rec, s.pos); err != nil {
 		return h, nil, err
 	}
-	if err := h.CheckBody(rec); err != nil {
-		return h, nil, err
+	if !s.brief {
+		if err := h.CheckBody(rec); err != nil {
+			return h, nil, err
+		}
 	}
 	s.drop()
 	s.pos += h.Size()

@@ -173,7 +173,8 @@ func (h *housekeeper) do(job indexJob) {
 	h.report(base, err)
 }
 
-// stillThere tests that the header describes the segment that has its name now.
+// stillThere tests that the header describes the segment that has its name now,
+// and that compaction was not quicker: its index knows more.
 func (h *housekeeper) stillThere(header format.IndexHeader) error {
 	f, err := openSegment(h.l.dir, header.Base)
 	if err != nil {
@@ -182,6 +183,9 @@ func (h *housekeeper) stillThere(header format.IndexHeader) error {
 	defer f.Close()
 	err = matchIndex(header, header.Base, f)
 	if errors.Is(err, errIndexStale) {
+		return fs.ErrNotExist
+	}
+	if there, none := oldFacts(h.l.dir, header.Base, f); none == nil && there.CleanedMS != format.NotCleaned {
 		return fs.ErrNotExist
 	}
 	return err
@@ -286,14 +290,7 @@ func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base uint64) error {
 	}
 	l.closed.mu.Lock()
 	defer l.closed.mu.Unlock()
-	same, err := l.dir.Same(format.SegmentName(base), f)
-	if err == nil && !same {
-		err = fs.ErrNotExist
-	}
-	if err == nil && l.poisoned() {
-		err = l.failure() // I5
-	}
-	if err != nil {
+	if err := l.stillThere(base, f); err != nil {
 		x.drop()
 		return err
 	}

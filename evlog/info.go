@@ -189,6 +189,11 @@ type StoredConfig struct {
 	IndexBytes   int64
 	Sync         SyncPolicy
 	SyncInterval time.Duration
+
+	Compact        bool
+	MinDirtyRatio  float64
+	MinLag         time.Duration // 0: none
+	TombstoneGrace time.Duration // 0: none
 }
 
 // Status describes the log as a whole. It reads the active segment beyond the

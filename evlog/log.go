@@ -58,6 +58,8 @@ type Log struct {
 	house housekeeper
 	flush flusher
 
+	compact compactor
+
 	eventMu   sync.Mutex // one event at a time; guards onEvent
 	onEvent   func(Event)
 	closeOnce sync.Once
@@ -138,6 +140,7 @@ func (l *Log) close() error {
 	}
 	l.mu.Unlock()
 
+	l.compact.stop()
 	l.flush.stop()
 	l.zero.stop()
 	l.turn <- struct{}{}

@@ -39,6 +39,12 @@ type metaConfig struct {
 	IndexBytes     int64  `json:"index_bytes,omitempty"`
 	Sync           string `json:"sync,omitempty"`
 	SyncIntervalMS int64  `json:"sync_interval_ms,omitempty"`
+
+	// Of compaction. Spans: absent is the default, -1 is none.
+	Compact          bool    `json:"compact,omitempty"`
+	MinDirtyRatio    float64 `json:"min_dirty_ratio,omitempty"`
+	MinLagMS         int64   `json:"min_lag_ms,omitempty"`
+	TombstoneGraceMS int64   `json:"tombstone_grace_ms,omitempty"`
 }
 
 // metaJSON is the order of log.json's fields on disk.
@@ -109,7 +115,31 @@ func parseMeta(b []byte) (*meta, error) {
 func (c metaConfig) invalid() bool {
 	_, err := parseSyncPolicy(c.Sync)
 	return err != nil || c.SegmentBytes < 0 || c.IndexBytes < 0 || c.SegmentAgeMS < 0 || c.SyncIntervalMS < 0 ||
-		c.SegmentAgeMS > maxMillis || c.SyncIntervalMS > maxMillis
+		c.SegmentAgeMS > maxMillis || c.SyncIntervalMS > maxMillis ||
+		c.MinDirtyRatio < 0 || c.MinDirtyRatio > 1 ||
+		c.MinLagMS < noSpan || c.MinLagMS > maxMillis || c.TombstoneGraceMS < noSpan || c.TombstoneGraceMS > maxMillis
+}
+
+// noSpan is a span of none at all, where an absent one has a default.
+const noSpan = -1
+
+// storedSpan is an option as it is stored: negative means none.
+func storedSpan(d time.Duration) int64 {
+	if d < 0 {
+		return noSpan
+	}
+	return d.Milliseconds()
+}
+
+// spanOf is a stored span with its default.
+func spanOf(ms int64, byDefault time.Duration) time.Duration {
+	switch ms {
+	case 0:
+		return byDefault
+	case noSpan:
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // maxMillis is the longest time.Duration in milliseconds.
@@ -213,6 +243,18 @@ func (c *metaConfig) apply(o Options) (changed bool) {
 	if o.SyncInterval != 0 {
 		c.SyncIntervalMS = o.SyncInterval.Milliseconds()
 	}
+	if o.Compact != 0 {
+		c.Compact = o.Compact == On
+	}
+	if o.MinDirtyRatio != 0 {
+		c.MinDirtyRatio = o.MinDirtyRatio
+	}
+	if o.MinLag != 0 {
+		c.MinLagMS = storedSpan(o.MinLag)
+	}
+	if o.TombstoneGrace != 0 {
+		c.TombstoneGraceMS = storedSpan(o.TombstoneGrace)
+	}
 	return *c != old
 }
 
@@ -222,6 +264,13 @@ func (c *metaConfig) fillDefaults() {
 	s := c.stored()
 	c.SegmentBytes, c.IndexBytes = s.SegmentBytes, s.IndexBytes
 	c.Sync, c.SyncIntervalMS = s.Sync.String(), s.SyncInterval.Milliseconds()
+	c.MinDirtyRatio = s.MinDirtyRatio
+	if c.MinLagMS == 0 {
+		c.MinLagMS = DefaultMinLag.Milliseconds()
+	}
+	if c.TombstoneGraceMS == 0 {
+		c.TombstoneGraceMS = DefaultTombstoneGrace.Milliseconds()
+	}
 }
 
 // stored is the configuration with its defaults.
@@ -233,6 +282,14 @@ func (c metaConfig) stored() StoredConfig {
 		IndexBytes:   c.IndexBytes,
 		Sync:         policy,
 		SyncInterval: time.Duration(c.SyncIntervalMS) * time.Millisecond,
+
+		Compact:        c.Compact,
+		MinDirtyRatio:  c.MinDirtyRatio,
+		MinLag:         spanOf(c.MinLagMS, DefaultMinLag),
+		TombstoneGrace: spanOf(c.TombstoneGraceMS, DefaultTombstoneGrace),
+	}
+	if s.MinDirtyRatio == 0 {
+		s.MinDirtyRatio = DefaultMinDirtyRatio
 	}
 	if s.SegmentBytes == 0 {
 		s.SegmentBytes = DefaultSegmentBytes

@@ -34,6 +34,7 @@ func TestMeta_DefaultsAreStored(t *testing.T) {
 	require.Equal(t, evlog.StoredConfig{
 		SegmentBytes: evlog.DefaultSegmentBytes, IndexBytes: evlog.DefaultIndexBytes,
 		Sync: evlog.SyncAlways, SyncInterval: evlog.DefaultSyncInterval,
+		MinDirtyRatio: evlog.DefaultMinDirtyRatio, MinLag: evlog.DefaultMinLag, TombstoneGrace: evlog.DefaultTombstoneGrace,
 	}, s.Config)
 
 	var j map[string]any
@@ -53,6 +54,7 @@ func TestMeta_ZeroKeepsAndSetStores(t *testing.T) {
 	want := evlog.StoredConfig{
 		SegmentBytes: 1000, SegmentAge: time.Hour, IndexBytes: 50,
 		Sync: evlog.SyncInterval, SyncInterval: 7 * time.Millisecond,
+		MinDirtyRatio: evlog.DefaultMinDirtyRatio, MinLag: evlog.DefaultMinLag, TombstoneGrace: evlog.DefaultTombstoneGrace,
 	}
 	for _, c := range []struct {
 		name   string
@@ -68,6 +70,12 @@ func TestMeta_ZeroKeepsAndSetStores(t *testing.T) {
 		{"interval alone does not choose the policy", &evlog.Options{SyncInterval: time.Second}, func(c *evlog.StoredConfig) { c.SyncInterval = time.Second }},
 		{"negative age turns it off", &evlog.Options{SegmentAge: -time.Millisecond}, func(c *evlog.StoredConfig) { c.SegmentAge = 0 }},
 		{"off stays off", nil, func(*evlog.StoredConfig) {}},
+		{"compaction on", &evlog.Options{Compact: evlog.On, MinDirtyRatio: 0.25}, func(c *evlog.StoredConfig) { c.Compact, c.MinDirtyRatio = true, 0.25 }},
+		{"on stays on", nil, func(*evlog.StoredConfig) {}},
+		{"lag and grace", &evlog.Options{MinLag: time.Second, TombstoneGrace: time.Hour}, func(c *evlog.StoredConfig) { c.MinLag, c.TombstoneGrace = time.Second, time.Hour }},
+		{"negative lag and grace are none", &evlog.Options{MinLag: -1e6, TombstoneGrace: -1e6}, func(c *evlog.StoredConfig) { c.MinLag, c.TombstoneGrace = 0, 0 }},
+		{"none stays none", nil, func(*evlog.StoredConfig) {}},
+		{"compaction off", &evlog.Options{Compact: evlog.Off}, func(c *evlog.StoredConfig) { c.Compact = false }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := ""

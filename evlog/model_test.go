@@ -74,7 +74,7 @@ func (r *random) fatal(err error) {
 
 func (r *random) step() {
 	rng, w := r.gen.Rng, r.w
-	switch rng.IntN(21) {
+	switch rng.IntN(24) {
 	case 0, 1, 2, 3:
 		r.fatal(w.run(fmt.Sprintf("append %d", 1+rng.IntN(4))))
 	case 4, 5, 6:
@@ -108,6 +108,12 @@ func (r *random) step() {
 		r.fullDisk()
 	case 20:
 		r.dyingDisk()
+	case 21:
+		r.fatal(w.run(fmt.Sprintf("delete %d", 1+rng.IntN(4))))
+	case 22:
+		r.fatal(w.run(fmt.Sprintf("compact %d", rng.IntN(9))))
+	case 23:
+		r.fatal(w.run(fmt.Sprintf("roll, purge %d", rng.IntN(9))))
 	}
 }
 
@@ -117,7 +123,7 @@ func (r *random) dyingDisk() {
 	w, rng := r.w, r.gen.Rng
 	w.done = append(w.done, "dying disk")
 	w.m.FailSync(vfs.OpAnySync, notAbove, 1+rng.IntN(4), errDying)
-	steps := []string{"append 2", "enqueue 1", "flush", "roll", "append 1", "exact 3", "reindex"}
+	steps := []string{"append 2", "enqueue 1", "flush", "roll", "append 1", "exact 3", "reindex", "compact", "roll, purge 2"}
 	for range 8 {
 		if err := w.run(steps[rng.IntN(len(steps))]); err != nil {
 			if !errors.Is(err, errDying) {
@@ -139,7 +145,7 @@ func (r *random) crash(m *vfs.Mem, what string) {
 	w := r.w
 	w.done = append(w.done, what)
 	// Everything that stands in DURABLE may have been seen by somebody.
-	seen(r.t, &world{m: m, p: onFS(r.t, m), model: w.model})
+	seen(r.t, &world{m: m, p: onFS(r.t, m), model: w.model, done: w.done})
 	w.abandon()
 	for _, c := range r.cursors {
 		_ = c.r.Close()

@@ -130,6 +130,7 @@ func (l *Log) begin(names []string) {
 	l.zero.start(l)
 	l.zero.use(a.base, a.pos)
 	l.flush.start(l)
+	l.compact.start(l)
 }
 
 // runHook runs the open hook. The log is recovered and readable, and nothing
@@ -163,6 +164,7 @@ func (l *Log) runHook(ctx context.Context, next uint64) (err error) {
 
 // stopWorkers ends the goroutines of a log whose opening failed late.
 func (l *Log) stopWorkers() error {
+	l.compact.stop()
 	l.flush.stop()
 	l.zero.stop()
 	l.house.stop()

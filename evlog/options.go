@@ -16,6 +16,10 @@ const (
 	DefaultMaxRecordBytes = 64 << 20
 	DefaultBufferBytes    = 4 << 20
 	DefaultSyncInterval   = 100 * time.Millisecond
+
+	DefaultMinDirtyRatio  = 0.5
+	DefaultMinLag         = time.Minute
+	DefaultTombstoneGrace = 24 * time.Hour
 )
 
 // SyncPolicy says when enqueued records are made durable. Append waits for
@@ -56,6 +60,15 @@ const (
 	VerifyAll
 )
 
+// Switch is an option that is on or off, and zero where it is left as stored.
+type Switch uint8
+
+// Values of a Switch.
+const (
+	Off Switch = iota + 1
+	On
+)
+
 // Options are the choices of a writer. Nil and the zero value mean defaults.
 //
 // The fields of the first group are stored in log.json: zero keeps what is
@@ -77,6 +90,23 @@ type Options struct {
 	// SyncInterval is the interval of that policy. Whole milliseconds; default
 	// 100 ms; setting it alone does not choose the policy.
 	SyncInterval time.Duration
+	// Compact has the writer compact the log by key (see Log.Compact) by itself,
+	// in the background, when enough of it is dirty: not compared with the rest
+	// yet. Default Off.
+	Compact Switch
+	// MinDirtyRatio is the dirty part of the closed segments, in bytes, from which
+	// that happens, above 0 and up to 1. What has been dirty for TombstoneGrace is
+	// enough too, so that a log that has gone quiet gets clean. Default 0.5.
+	MinDirtyRatio float64
+	// MinLag is how long a record is left alone at least: a reader that reads up
+	// to the end as it was when it began, in less than that, misses no key. Whole
+	// milliseconds; default 1 minute; negative is none.
+	MinLag time.Duration
+	// TombstoneGrace is how long a tombstone stays after compaction first cleaned
+	// the segment that it is in, and with that removed what it deletes: a consumer
+	// has that long to learn of it. Whole milliseconds; default 24 hours; negative
+	// is none.
+	TombstoneGrace time.Duration
 
 	// MaxRecordBytes is the largest record that is accepted, overhead included.
 	// Default 64 MiB; at most 1 GiB. Readers take any legal record.
@@ -177,6 +207,14 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("SyncInterval", "is %v, not whole milliseconds above 0", c.SyncInterval)
 	case c.SegmentAge%time.Millisecond != 0:
 		return c, badOption("SegmentAge", "is %v, not whole milliseconds", c.SegmentAge)
+	case c.Compact > On:
+		return c, badOption("Compact", "is %d", c.Compact)
+	case !(c.MinDirtyRatio >= 0 && c.MinDirtyRatio <= 1):
+		return c, badOption("MinDirtyRatio", "is %v, not above 0 and up to 1", c.MinDirtyRatio)
+	case c.MinLag%time.Millisecond != 0:
+		return c, badOption("MinLag", "is %v, not whole milliseconds", c.MinLag)
+	case c.TombstoneGrace%time.Millisecond != 0:
+		return c, badOption("TombstoneGrace", "is %v, not whole milliseconds", c.TombstoneGrace)
 	case c.MaxRecordBytes < 0 || c.MaxRecordBytes > MaxRecordBytes:
 		return c, badOption("MaxRecordBytes", "is %d, not in 1 to %d", c.MaxRecordBytes, MaxRecordBytes)
 	case c.BufferBytes < 0:

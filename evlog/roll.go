@@ -69,7 +69,11 @@ func (l *Log) roll(base uint64) error {
 		return l.poison(fmt.Errorf("evlog: close segment %d: %w", a.base, err))
 	}
 	a.become(f, base, l.config.IndexBytes)
-	return l.finishRoll()
+	if err := l.finishRoll(); err != nil {
+		return err
+	}
+	l.compact.rolled(h.LogSize)
+	return nil
 }
 
 // closeActive brings the active segment to the form of a closed one.

@@ -22,6 +22,9 @@ const (
 	EventPoisoned
 	// EventConfigured: options that differ from log.json were stored.
 	EventConfigured
+	// EventCompacted: a compaction changed segments, from Base on; Bytes is how
+	// much less they take now. Err is why it did not get to its end, if it did not.
+	EventCompacted
 )
 
 // Event is something that happened inside a writer.
@@ -36,18 +39,20 @@ type Event struct {
 
 // Stats are counters since the writer was opened, and its present state.
 type Stats struct {
-	Records     uint64 // accepted
-	Bytes       uint64 // of these records, as they stand in the log
-	Batches     uint64 // calls that were accepted
-	Writes      uint64 // writes to segments
-	Syncs       uint64 // syncs that made records durable
-	SyncTime    time.Duration
-	Rolls       uint64
-	DiskFull    uint64 // writes that failed for lack of space
-	RoomWaits   uint64 // calls that had to wait for buffer space
-	GateWaits   uint64 // calls that had to wait for the append gate
-	GateHolder  string // who holds the gate now, as it was told; "" if nobody
-	NextOffset  uint64 // that the next record will get
-	DurableNext uint64 // first offset that is not durable
-	Buffered    int64  // bytes accepted and not yet written
+	Records        uint64 // accepted
+	Bytes          uint64 // of these records, as they stand in the log
+	Batches        uint64 // calls that were accepted
+	Writes         uint64 // writes to segments
+	Syncs          uint64 // syncs that made records durable
+	SyncTime       time.Duration
+	Rolls          uint64
+	DiskFull       uint64 // writes that failed for lack of space
+	Compactions    uint64 // that changed something
+	CompactedBytes int64  // by which they made the log smaller
+	RoomWaits      uint64 // calls that had to wait for buffer space
+	GateWaits      uint64 // calls that had to wait for the append gate
+	GateHolder     string // who holds the gate now, as it was told; "" if nobody
+	NextOffset     uint64 // that the next record will get
+	DurableNext    uint64 // first offset that is not durable
+	Buffered       int64  // bytes accepted and not yet written
 }

@@ -66,6 +66,8 @@ func (w *world) step(step string) error {
 		return w.open()
 	case "append":
 		return w.append(n)
+	case "delete":
+		return w.appendThese(w.gen.Deletes(n))
 	case "enqueue":
 		batch := w.gen.Records(n)
 		first, err := w.l.Enqueue(w.p.ctx, batch...)
@@ -106,6 +108,10 @@ func (w *world) step(step string) error {
 		return err
 	case "unindex":
 		return w.unindex()
+	case "compact": // keys in memory at a time, 0 for all; tombstones in their grace stay
+		return w.compact(n, false)
+	case "purge": // the same with no grace
+		return w.compact(n, true)
 	case "idle":
 		w.clock.Advance(time.Duration(n) * time.Millisecond)
 	case "read":
@@ -129,8 +135,9 @@ func (w *world) open() error {
 	return w.read()
 }
 
-func (w *world) append(n int) error {
-	batch := w.gen.Records(n)
+func (w *world) append(n int) error { return w.appendThese(w.gen.Records(n)) }
+
+func (w *world) appendThese(batch []evlog.Record) error {
 	w.model.Intend(batch...)
 	first, err := w.l.Append(w.p.ctx, batch...)
 	if err != nil {
@@ -139,8 +146,25 @@ func (w *world) append(n int) error {
 	if err := w.model.Accept(first, batch...); err != nil {
 		return err
 	}
-	w.model.Ack(first, n)
+	w.model.Ack(first, len(batch))
 	return nil
+}
+
+// compact compacts with room for n keys, and settles what is left.
+func (w *world) compact(n int, purge bool) error {
+	opts := &evlog.CompactOptions{MemoryBytes: int64(n) * 32, BytesPerSecond: -1}
+	if purge {
+		opts.Grace = -1
+	}
+	w.model.Compacting(purge)
+	if _, err := w.l.Compact(w.p.ctx, opts); err != nil {
+		return err
+	}
+	recs, err := readAll(w.p.ctx, w.l.Reader())
+	if err != nil {
+		return err
+	}
+	return w.model.Compacted(recs)
 }
 
 // read reads everything, here and as another process, and settles it.

@@ -83,6 +83,15 @@ func (g *Gen) Records(n int) []evlog.Record {
 // Batch returns from 1 to n of them.
 func (g *Gen) Batch(n int) []evlog.Record { return g.Records(1 + g.Rng.IntN(n)) }
 
+// Deletes returns n tombstones.
+func (g *Gen) Deletes(n int) []evlog.Record {
+	recs := g.Records(n)
+	for i := range recs {
+		recs[i].Key, recs[i].Value = fmt.Appendf(nil, "key-%d", g.Rng.IntN(max(1, g.Keys))), nil
+	}
+	return recs
+}
+
 func (g *Gen) timeMS() int64 {
 	switch g.Rng.IntN(16) {
 	case 0:

@@ -23,6 +23,7 @@ type Model struct {
 	pending map[uint64]Rec // accepted under this offset
 	loose   []Rec          // handed over, the offset is not known
 	next    uint64         // above every settled offset
+	compact compacted
 }
 
 // NewModel returns an empty log.
@@ -110,6 +111,10 @@ func (m *Model) sawLocked(r Rec) error {
 		m.settleLocked(r)
 		return nil
 	}
+	if g, ok := m.compact.ghosts[r.Offset]; ok && g.Same(r) {
+		m.settleLocked(r)
+		return nil
+	}
 	if m.dropLooseLocked(r) {
 		m.settleLocked(r)
 		return nil
@@ -152,13 +157,20 @@ func (m *Model) Check(recs []Rec) error {
 		there[r.Offset] = true
 		highest = r.Offset
 	}
+	var k keys
+	if m.compact.on || len(m.compact.deleted) > 0 {
+		k = m.keysLocked(recs)
+		if err := m.checkKeysLocked(k, 0); err != nil {
+			return err
+		}
+	}
 	for off, r := range m.settled {
-		if !there[off] {
+		if !there[off] && !m.mayLackLocked(r, k) {
 			return fmt.Errorf("acknowledged or seen, and lost: %v (%d records read)", r, len(recs))
 		}
 	}
 	for off, r := range m.pending {
-		if off < highest && !there[off] {
+		if off < highest && !there[off] && !m.mayLackLocked(r, k) {
 			return fmt.Errorf("%v is missing, though %d, accepted later, is there", r, highest)
 		}
 	}
@@ -181,6 +193,9 @@ func (m *Model) checkOneLocked(r Rec) error {
 	if p, ok := m.pending[r.Offset]; ok && p.Same(r) {
 		return nil
 	}
+	if g, ok := m.compact.ghosts[r.Offset]; ok && g.Same(r) {
+		return nil
+	}
 	if slices.ContainsFunc(m.loose, r.SameContent) {
 		return nil
 	}
@@ -200,6 +215,7 @@ func (m *Model) Crashed(recs []Rec) error {
 			return err
 		}
 	}
+	m.adoptLocked(recs, true)
 	clear(m.pending)
 	m.loose = nil
 	return nil
@@ -233,7 +249,7 @@ func (m *Model) Clone() *Model {
 	defer m.mu.Unlock()
 	return &Model{
 		settled: maps.Clone(m.settled), pending: maps.Clone(m.pending),
-		loose: slices.Clone(m.loose), next: m.next,
+		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(),
 	}
 }
 

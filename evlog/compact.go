@@ -1,0 +1,399 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// Defaults of CompactOptions.
+const (
+	DefaultCompactMemory = 64 << 20
+	// DefaultCompactRate is what a compaction reads and writes in a second, so
+	// that appends beside it stay quick.
+	DefaultCompactRate = 32 << 20
+)
+
+// CompactOptions are the choices of one compaction. Nil and the zero value mean
+// defaults.
+type CompactOptions struct {
+	// Grace is how long a tombstone stays after the segment that it is in was
+	// first cleaned. Zero is the log's own (Options.TombstoneGrace); negative is
+	// none: tombstones go at once, and a reader that is slower never learns that
+	// the key was deleted.
+	Grace time.Duration
+	// MinLag leaves alone what was appended less than this ago, as if it did not
+	// exist: a reader that began less than MinLag ago and reads up to the end as
+	// it was then misses no key. Zero is none: then such a reader may find a key
+	// neither below its end nor, since the new record lies above, at all.
+	MinLag time.Duration
+	// MemoryBytes bounds the map of keys, which takes 24 bytes a key, and a
+	// third more for room. More keys than fit are done in more passes, each of
+	// which reads the log above what it cleans. Default 64 MiB; from 1.
+	MemoryBytes int64
+	// BytesPerSecond bounds what is read and written in a second. Default 32
+	// MiB; negative is no bound.
+	BytesPerSecond int64
+	// DryRun says what would be done, and changes nothing.
+	DryRun bool
+	// Progress is called with the work done and the work there is, in bytes.
+	Progress func(done, total int64)
+}
+
+func (o *CompactOptions) withDefaults(c StoredConfig) (CompactOptions, error) {
+	var r CompactOptions
+	if o != nil {
+		r = *o
+	}
+	switch {
+	case r.MemoryBytes < 0:
+		return r, badOption("MemoryBytes", "is %d", r.MemoryBytes)
+	case r.MinLag < 0:
+		return r, badOption("MinLag", "is %v", r.MinLag)
+	}
+	if r.MemoryBytes == 0 {
+		r.MemoryBytes = DefaultCompactMemory
+	}
+	if r.BytesPerSecond == 0 {
+		r.BytesPerSecond = DefaultCompactRate
+	}
+	if r.Grace == 0 {
+		r.Grace = c.TombstoneGrace
+	}
+	r.Grace = max(r.Grace, 0)
+	return r, nil
+}
+
+// CompactReport says what a compaction did, or, after a dry run, would do.
+type CompactReport struct {
+	// Executed is false after a dry run.
+	Executed bool
+	// Passes is how often the keys in memory were exchanged.
+	Passes int
+	// Changes are the segments that were rewritten or merged, in order.
+	Changes []CompactChange
+	// Superseded is the number of records that went because a newer one has their
+	// key, Tombstones that of the tombstones whose time was over.
+	Superseded, Tombstones uint64
+	// Before and After are the bytes of all closed segments.
+	Before, After int64
+	// TombstonesLeft tells whether tombstones stay for now.
+	TombstonesLeft bool
+	// Refused are the segments that were left as they are: *CorruptError for
+	// damage, or that somebody has a file open that cannot be replaced then.
+	// While there is one, no tombstone above it goes.
+	Refused []error
+}
+
+// CompactChange is a segment that was rewritten, or merged into one below.
+type CompactChange struct {
+	Base uint64
+	// Into is the segment that it was merged into; its own base otherwise.
+	Into uint64
+	// Superseded and Tombstones count the records dropped; see CompactReport.
+	Superseded, Tombstones uint64
+	Before, After          int64 // bytes
+}
+
+// Compact removes from the closed segments every record whose key has a newer
+// one, and tombstones whose grace is over, and merges small neighbours. The
+// newest record of each key stays, as does every record without a key; what
+// stays keeps its bytes and its offset. The active segment is never touched.
+//
+// Appends and readers go on meanwhile. It can be cancelled, or killed, at any
+// time, and be run again; a second run with nothing new to do writes nothing.
+// The report is never nil, and says after an error what was done before it. On
+// a full disk the error wraps ENOSPC and everything is as it was. One
+// compaction runs at a time; a second call waits.
+func (l *Log) Compact(ctx context.Context, opts *CompactOptions) (*CompactReport, error) {
+	o, err := opts.withDefaults(l.config)
+	if err != nil {
+		return &CompactReport{}, err
+	}
+	if o.DryRun {
+		return l.reader.PlanCompact(ctx, opts)
+	}
+	return l.compact.run(ctx, o, nil)
+}
+
+// PlanCompact is what Log.Compact would do at this moment, without a lock and
+// without a change: Compact's dry run for those who are not the writer.
+func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*CompactReport, error) {
+	c := &compaction{dir: r.dir, logger: slog.New(slog.DiscardHandler), report: &CompactReport{}}
+	o, err := opts.withDefaults(r.config())
+	if err != nil {
+		return c.report, err
+	}
+	if err := r.usable(); err != nil {
+		return c.report, err
+	}
+	c.configure(o, r.config(), r.gaps(), r.clock)
+	c.own = math.MaxUint64
+	if s, ok := r.src.(logSource); ok {
+		c.own = s.l.compact.since
+	}
+	d, _, err := r.src.load(ctx)
+	if err != nil {
+		return c.report, err
+	}
+	err = c.do(ctx, d, d.Base, nil)
+	return c.report, r.closedOr(err)
+}
+
+// compaction is one run. It belongs to one goroutine.
+type compaction struct {
+	dir    vfs.Dir
+	log    *Log // nil: nothing is changed
+	logger *slog.Logger
+	opts   CompactOptions
+	config StoredConfig
+	gaps   []OffsetRange
+	report *CompactReport
+
+	clock   Clock
+	nowMS   int64
+	running time.Duration // since the writer was opened
+	early   bool          // the clock cannot be trusted: no grace is over
+	own     uint64        // segments from here on were made by this very writer
+
+	segs   []closedSegment
+	scope  int            // of segs: those above do not exist for this run
+	source format.Durable // records above the closed segments, up to this position, count too
+	active []uint64       // where they are
+	unsure int            // above this one of segs no tombstone goes, and nothing is noted as clean
+
+	keys *keyMap
+	open *rewriter // of the segment in which the last pass ended
+
+	work pacer
+}
+
+func (c *compaction) configure(o CompactOptions, config StoredConfig, gaps []OffsetRange, clock Clock) {
+	c.opts, c.config, c.gaps, c.clock = o, config, gaps, clock
+	c.nowMS = clock.Now().UnixMilli()
+	c.running = clock.Elapsed()
+	c.work = pacer{rate: o.BytesPerSecond, progress: o.Progress}
+}
+
+// do is the run, for closed segments below below, and records up to d. ready is
+// asked, where it is not nil, whether to begin.
+func (c *compaction) do(ctx context.Context, d format.Durable, below uint64, ready func(*compaction) bool) error {
+	all, err := listSegments(c.dir)
+	if err != nil {
+		return wrap("compact: list "+c.dir.Path(), err)
+	}
+	c.report.Executed = c.log != nil
+	if err := c.survey(ctx, all, below); err != nil {
+		return err
+	}
+	if ready != nil && !ready(c) {
+		return nil
+	}
+	if err := c.clearOverlaps(ctx); err != nil {
+		return err
+	}
+	c.sweep()
+	c.scope = c.old(c.opts.MinLag)
+	c.source = d
+	if c.opts.MinLag <= 0 {
+		for _, base := range all {
+			if base >= below && base <= d.Base {
+				c.active = append(c.active, base)
+			}
+		}
+	}
+	for i := range c.segs {
+		c.report.Before += c.segs[i].size
+	}
+	err = c.clean(ctx)
+	c.sweep()
+	if err == nil {
+		err = c.merge(ctx)
+	}
+	for i := range c.segs {
+		if s := &c.segs[i]; !s.gone {
+			c.report.After += s.size
+			c.report.TombstonesLeft = c.report.TombstonesLeft || s.tombs
+		}
+	}
+	return err
+}
+
+// settle finds out up to where the run may draw conclusions about tombstones.
+func (c *compaction) settle() {
+	c.unsure = len(c.segs)
+	for i := range c.segs {
+		if s := &c.segs[i]; !s.gone && (s.refused || s.apart || s.overlaps) {
+			c.unsure = i
+			return
+		}
+	}
+}
+
+// graceOver reports whether the tombstones of a segment have been there for long
+// enough.
+func (c *compaction) graceOver(s *closedSegment) bool {
+	if c.opts.Grace <= 0 {
+		return true
+	}
+	return s.cleanedMS > 0 && !c.early && time.Duration(min(c.nowMS-s.cleanedMS, maxMillis))*time.Millisecond >= c.opts.Grace
+}
+
+// expiring reports whether the tombstones of segment i go. That is safe only
+// where all older records of their keys are gone for good: they are in segments
+// that this run has been through before, or in this very one, unless one of
+// these was left out.
+func (c *compaction) expiring(i int) bool {
+	s := &c.segs[i]
+	return s.tombs && !s.refused && !s.gone && i <= c.unsure && c.graceOver(s)
+}
+
+// refuse leaves a damaged segment as it is. An error that says nothing about the
+// segment comes back.
+func (c *compaction) refuse(s *closedSegment, pos int64, offset uint64, err error) error {
+	if !invalidRecord(err) && !errors.Is(err, syscall.EIO) {
+		return err
+	}
+	damage := corrupt(c.dir, s.base, pos, offset, err)
+	s.refused = true
+	c.report.Refused = append(c.report.Refused, damage)
+	c.logger.Warn("damaged segment not compacted; evlog verify shows it, evlog repair is the way out", "err", damage)
+	if c.log == nil {
+		return nil
+	}
+	return c.note(s, format.Refused)
+}
+
+// note stores in the index of a segment that it was cleaned, or why it was not.
+// An index is derived data: what cannot be stored is found out again.
+func (c *compaction) note(s *closedSegment, cleanedMS int64) error {
+	f, err := openSegment(c.dir, s.base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	l := c.log
+	set := func() error {
+		l.closed.mu.Lock()
+		defer l.closed.mu.Unlock()
+		if err := l.stillThere(s.base, f); err != nil {
+			return err
+		}
+		return l.setFacts(s.base, f, func(h *format.IndexHeader) { h.CleanedMS = cleanedMS })
+	}
+	err = set()
+	if noIndex(err) && cleanedMS > 0 {
+		if err = l.rebuildIndex(context.Background(), f, s.base); err == nil {
+			err = set()
+		}
+	}
+	if err != nil && l.poisoned() {
+		return l.failure()
+	}
+	if err != nil {
+		c.logger.Warn("not noted in the index", "segment", s.base, "err", err)
+	}
+	return nil
+}
+
+// tick is called with the bytes of each record read.
+func (c *compaction) tick(ctx context.Context, n int64) error {
+	if c.work.pending += n; c.work.pending < pacerStep {
+		return nil
+	}
+	return c.pace(ctx, 0)
+}
+
+// pace is called with bytes written.
+func (c *compaction) pace(ctx context.Context, n int64) error {
+	n += c.work.pending
+	c.work.pending = 0
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if c.log != nil && c.log.poisoned() {
+		return c.log.failure()
+	}
+	return c.work.spend(ctx, n)
+}
+
+// pacer spreads work over time.
+type pacer struct {
+	rate        int64 // bytes a second; negative is no bound
+	pending     int64 // read and not yet counted
+	free        time.Time
+	done, total int64 // for progress
+	progress    func(done, total int64)
+}
+
+const (
+	pacerStep = 64 << 10
+	// pacerBurst is how much may be done at once after a rest.
+	pacerBurst = 4 * time.Millisecond
+)
+
+func (p *pacer) spend(ctx context.Context, n int64) error {
+	if p.rate <= 0 {
+		return nil
+	}
+	now := time.Now()
+	if earliest := now.Add(-pacerBurst); p.free.Before(earliest) {
+		p.free = earliest
+	}
+	p.free = p.free.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
+	wait := p.free.Sub(now)
+	if wait <= 0 {
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *pacer) advance(n int64) {
+	p.done += n
+	if p.progress != nil {
+		p.progress(min(p.done, p.total), p.total)
+	}
+}
+
+var errInUse = errors.New("somebody has the file open, and it cannot be replaced then; a later compaction tries again")
+
+// refuseInUse leaves a segment as it is that could not be replaced.
+func (c *compaction) refuseInUse(s *closedSegment, err error) {
+	s.refused = true
+	c.refused(fmt.Errorf("evlog: compact %s: %w: %w", pathOf(c.dir, format.SegmentName(s.base)), errInUse, err))
+}
+
+func (c *compaction) refused(err error) {
+	c.report.Refused = append(c.report.Refused, err)
+	c.logger.Warn("not compacted", "err", err)
+}
+
+// sweep takes the segments that are gone out of the list.
+func (c *compaction) sweep() {
+	kept := c.segs[:0]
+	scope := 0
+	for i := range c.segs {
+		if c.segs[i].gone {
+			continue
+		}
+		if i < c.scope {
+			scope++
+		}
+		kept = append(kept, c.segs[i])
+	}
+	c.segs, c.scope = kept, scope
+}

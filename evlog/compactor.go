@@ -1,0 +1,253 @@
+package evlog
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// compactRetry is how long the writer waits after a compaction that could not
+	// do all its work; each further one doubles it, up to compactRetryMax.
+	compactRetry    = time.Minute
+	compactRetryMax = time.Hour
+	// compactPause is the shortest time between two looks, and compactRoll the
+	// shortest age at which a quiet active segment is rolled.
+	compactPause = time.Second
+	compactRoll  = time.Minute
+	// clockJump is how far wall time may run ahead of time that passed before it
+	// is not believed that a grace is over.
+	clockJump = time.Hour
+)
+
+// compactor runs compactions, one at a time: by hand, and in a goroutine of its
+// own where log.json says so. Without anything to do that one sleeps.
+type compactor struct {
+	l      *Log
+	ctx    context.Context // ends when the log is closed
+	cancel context.CancelCauseFunc
+	one    chan struct{} // holds a token while a compaction runs
+	wake   chan struct{} // a segment was rolled
+	done   chan struct{} // closed when the goroutine has ended
+	since  uint64        // base of the active segment when the log was opened
+
+	mu   sync.Mutex // guards the rest
+	dirt DirtyState // about; each run finds out
+	// The clocks when they were last compared, and when the wall clock was last
+	// seen to jump ahead.
+	wall, elapsed, jumped time.Duration
+	hasJumped             bool
+}
+
+func (k *compactor) start(l *Log) {
+	k.l = l
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.one, k.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	k.done = make(chan struct{})
+	k.since = l.act.base
+	k.wall, k.elapsed = sinceEpoch(l.clock.Now()), l.clock.Elapsed()
+	if !l.config.Compact {
+		close(k.done)
+		return
+	}
+	go k.loop()
+}
+
+func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixMilli()) * time.Millisecond }
+
+// stop ends what runs, and lets nothing run after it.
+func (k *compactor) stop() {
+	k.cancel(ErrClosed)
+	k.one <- struct{}{}
+	<-k.done
+}
+
+// rolled says that a segment of this size was closed.
+func (k *compactor) rolled(bytes int64) {
+	k.mu.Lock()
+	k.dirt.ClosedBytes += bytes
+	k.dirt.DirtyBytes += bytes
+	k.mu.Unlock()
+	signal(k.wake)
+}
+
+// run does one compaction. ready is asked, where it is not nil, whether to go on
+// when the segments have been looked at.
+func (k *compactor) run(ctx context.Context, o CompactOptions, ready func(*compaction) bool) (*CompactReport, error) {
+	c, err := k.compaction(ctx, o, ready)
+	return c.report, err
+}
+
+func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func(*compaction) bool) (*compaction, error) {
+	l := k.l
+	c := &compaction{dir: l.dir, log: l, logger: l.logger, report: &CompactReport{}}
+	if err := l.failure(); err != nil {
+		return c, err
+	}
+	select {
+	case k.one <- struct{}{}:
+		defer func() { <-k.one }()
+	case <-k.ctx.Done():
+		return c, ErrClosed
+	case <-ctx.Done():
+		return c, wrap("compact", ctx.Err())
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.ctx, func() { cancel(ErrClosed) })()
+	l.mu.Lock()
+	gaps := l.meta.Gaps
+	l.mu.Unlock()
+	c.configure(o, l.config, gaps, l.clock)
+	c.own = k.since
+	c.early = k.clockEarly(o.Grace)
+	// In this order: what is closed is durable.
+	below := l.closed.below.Load()
+	d := l.pub.load()
+	err := c.do(ctx, d, below, ready)
+	l.mu.Lock()
+	if len(c.report.Changes) > 0 {
+		l.stats.Compactions++
+		l.stats.CompactedBytes += c.report.Before - c.report.After
+	}
+	l.mu.Unlock()
+	if len(c.report.Changes) > 0 {
+		l.event(Event{Kind: EventCompacted, Base: c.report.Changes[0].Base, Bytes: c.report.Before - c.report.After, Err: err})
+	}
+	k.mu.Lock()
+	k.dirt = c.dirt(len(c.segs))
+	k.mu.Unlock()
+	return c, err
+}
+
+// clockEarly compares the clocks and reports whether the wall clock has jumped
+// ahead less than grace ago: then nobody knows whether a grace is over.
+func (k *compactor) clockEarly(grace time.Duration) bool {
+	wall, elapsed := sinceEpoch(k.l.clock.Now()), k.l.clock.Elapsed()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if wall-k.wall-(elapsed-k.elapsed) > clockJump {
+		k.jumped, k.hasJumped = elapsed, true
+	}
+	k.wall, k.elapsed = wall, elapsed
+	return k.hasJumped && elapsed-k.jumped < grace
+}
+
+// loop compacts when it is time.
+func (k *compactor) loop() {
+	defer close(k.done)
+	var t timer
+	defer t.clear()
+	retry := compactRetry
+	next := time.Duration(0)
+	for {
+		if next == 0 {
+			var ok bool
+			if next, ok = k.attempt(); ok {
+				retry = compactRetry
+			} else {
+				next = max(next, retry)
+				retry = min(2*retry, compactRetryMax)
+			}
+			next = max(next, compactPause)
+			t.set(k.l.clock, next)
+		}
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-k.l.dead:
+			return
+		case <-t.c:
+			t.clear()
+			next = 0
+		case <-k.wake:
+			if lag := max(k.l.config.MinLag, compactPause); k.dirtyEnough() && retry == compactRetry && lag < next {
+				next = lag
+				t.set(k.l.clock, next)
+			}
+		}
+	}
+}
+
+func (k *compactor) dirtyEnough() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dirt.DirtyBytes > 0 && k.dirt.Ratio() >= k.l.config.MinDirtyRatio
+}
+
+// attempt compacts if it is time, and returns when it will be. ok is false where
+// something was in the way.
+func (k *compactor) attempt() (next time.Duration, ok bool) {
+	l := k.l
+	quiet := k.rollQuiet()
+	o, err := (&CompactOptions{MinLag: l.config.MinLag}).withDefaults(l.config)
+	if err != nil {
+		return compactRetryMax, false // no option is bad
+	}
+	c, err := k.compaction(k.ctx, o, func(c *compaction) bool { return c.due() })
+	if err != nil && k.ctx.Err() == nil && !l.poisoned() {
+		l.logger.Warn("compaction failed; it is tried again", "err", err)
+	}
+	return min(quiet, c.nextDue()), err == nil && len(c.report.Refused) == 0
+}
+
+// quietAge is how long what is not cleaned may stay so.
+func (c StoredConfig) quietAge() time.Duration {
+	return max(c.TombstoneGrace, c.MinLag)
+}
+
+// rollQuiet rolls an active segment that has had records for as long as that, and
+// returns when the present one will have.
+func (k *compactor) rollQuiet() time.Duration {
+	l := k.l
+	limit := max(l.config.quietAge(), compactRoll)
+	l.act.indexMu.Lock()
+	some, began := l.act.index.header.Records > 0, l.act.began
+	l.act.indexMu.Unlock()
+	if !some {
+		return limit
+	}
+	left := limit - l.clock.Now().Sub(began)
+	if left > 0 {
+		return left
+	}
+	if err := l.Roll(k.ctx); err != nil {
+		return compactRetry
+	}
+	return limit
+}
+
+// due reports whether there is enough to do.
+func (c *compaction) due() bool {
+	n := c.old(c.opts.MinLag)
+	if d := c.dirt(n); d.DirtyBytes > 0 && d.Ratio() >= c.config.MinDirtyRatio {
+		return true
+	}
+	c.settle()
+	for i := range c.segs[:n] {
+		if s := &c.segs[i]; c.expiring(i) || s.dirty() && c.age(s.closedMS) >= c.config.quietAge() {
+			return true
+		}
+	}
+	return false
+}
+
+// nextDue is when there will be, by what is known now.
+func (c *compaction) nextDue() time.Duration {
+	next := max(c.config.quietAge(), compactRoll)
+	enough := c.dirt(len(c.segs)).Ratio() >= c.config.MinDirtyRatio
+	for i := range c.segs {
+		switch s := &c.segs[i]; {
+		case s.gone || s.refused:
+		case s.dirty():
+			after := c.config.quietAge()
+			if enough {
+				after = c.opts.MinLag
+			}
+			next = min(next, after-c.age(s.closedMS))
+		case s.tombs:
+			next = min(next, c.opts.Grace-c.age(s.cleanedMS))
+		}
+	}
+	return max(next, 0)
+}

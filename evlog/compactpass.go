@@ -1,0 +1,522 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sort"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// spot is a record's place among the closed segments.
+type spot struct {
+	seg    int
+	pos    int64
+	lowest uint64 // lowest offset that may stand there
+}
+
+// errAgain: a segment turned out to be damaged, or is gone, and the pass begins
+// again without it. Nothing was written in it so far.
+var errAgain = errors.New("the pass begins again")
+
+// clean goes through the segments from the oldest on, in passes. A pass takes as
+// many records as the map has room for their keys, reads everything above them,
+// and then knows for each whether it is the newest of its key. So each segment
+// is written at most once, and when the pass comes to a tombstone, all older
+// records of its key are gone: they lay below, and it superseded them.
+//
+// What lies above and was cleaned before need not be read again: it superseded
+// what it could at that time.
+func (c *compaction) clean(ctx context.Context) error {
+	defer func() {
+		if c.open != nil {
+			c.open.discard()
+		}
+	}()
+	var expected, bytes int64
+	c.settle()
+	last := c.lastSource()
+	for i := range c.segs[:last+1] {
+		expected += int64(c.segs[i].records)
+		bytes += c.segs[i].size
+	}
+	c.work.total = 2 * bytes
+	c.keys = newKeyMap(c.opts.MemoryBytes, expected)
+	var from spot
+	for {
+		c.settle()
+		last := c.lastSource()
+		if from.seg > last {
+			return nil
+		}
+		done := c.work.done
+		end, err := c.pass(ctx, from, last)
+		if err == errAgain {
+			c.work.done = done
+			if c.open != nil && c.open.s.out() {
+				c.open.discard()
+				c.open = nil
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		from = end
+	}
+}
+
+// out reports whether the run has nothing to do with the segment any more.
+func (s *closedSegment) out() bool { return s.refused || s.gone }
+
+// lastSource is the highest segment with records that may supersede others, or
+// that go because their grace is over; -1 if there is none. Segments above are
+// clean, and nothing is new to them.
+func (c *compaction) lastSource() int {
+	if len(c.active) > 0 && (c.source.Base > c.active[0] || c.source.Position > 0) {
+		return c.scope - 1
+	}
+	for i := c.scope - 1; i >= 0; i-- {
+		if c.isSource(i) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *compaction) isSource(i int) bool {
+	s := &c.segs[i]
+	return !s.out() && (s.dirty() || c.expiring(i))
+}
+
+// pass does one pass from from on and returns where the next one begins.
+func (c *compaction) pass(ctx context.Context, from spot, last int) (spot, error) {
+	c.report.Passes++
+	c.keys.reset()
+	for i := from.seg; i <= last; i++ {
+		c.segs[i].drops = 0
+	}
+	end, err := c.collect(ctx, from, last)
+	if err == nil {
+		err = c.readAbove(ctx, end, last)
+	}
+	if err == nil {
+		err = c.write(ctx, from, end, last)
+	}
+	return end, err
+}
+
+// collect fills the map with the keys of the records from from on, and returns
+// the place of the first record that there was no room for.
+func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot, err error) {
+	for i := from.seg; i <= last; i++ {
+		at := spot{seg: i, lowest: c.segs[i].base}
+		if i == from.seg && from.pos > 0 {
+			at = from
+		}
+		full := false
+		err := c.eachRecord(ctx, at, c.segs[i].size, func(pos int64, h format.Header, rec []byte) error {
+			if h.KeyLen > 0 {
+				before, had, ok := c.keys.add(h.Key(rec), h.Offset)
+				if !ok {
+					full = true
+					end = spot{seg: i, pos: pos, lowest: h.Offset}
+					return io.EOF
+				}
+				if had {
+					c.drop(before)
+				}
+				if isTombstone(h) && c.expiring(i) {
+					c.segs[i].drops++
+				}
+			}
+			c.work.advance(h.Size())
+			return nil
+		})
+		if err != nil || full {
+			return end, err
+		}
+	}
+	return spot{seg: last + 1}, nil
+}
+
+// drop counts a record that goes.
+func (c *compaction) drop(offset uint64) {
+	i := sort.Search(len(c.segs), func(i int) bool { return c.segs[i].base > offset })
+	c.segs[i-1].drops++
+}
+
+func isTombstone(h format.Header) bool {
+	return h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0)
+}
+
+// readAbove takes into account what lies above the records collected.
+func (c *compaction) readAbove(ctx context.Context, from spot, last int) error {
+	first := c.segs[last].next // the lowest offset that was not collected
+	if from.seg <= last {
+		first = max(c.segs[from.seg].base, from.lowest)
+	}
+	each := func(_ int64, h format.Header, rec []byte) error {
+		if h.KeyLen == 0 {
+			return nil
+		}
+		if before, had := c.keys.raise(h.Key(rec), h.Offset); had && before < first {
+			c.drop(before)
+		}
+		return nil
+	}
+	for i := from.seg; i <= last; i++ {
+		at := spot{seg: i, lowest: c.segs[i].base}
+		if i == from.seg && from.pos > 0 {
+			at = from
+		} else if !c.isSource(i) {
+			continue
+		}
+		if err := c.eachRecord(ctx, at, c.segs[i].size, each); err != nil {
+			return err
+		}
+	}
+	return c.readActive(ctx, each)
+}
+
+// readActive reads what is durable above the closed segments.
+func (c *compaction) readActive(ctx context.Context, each func(int64, format.Header, []byte) error) error {
+	for _, base := range c.active {
+		f, err := openSegment(c.dir, base)
+		if gone(err) {
+			continue // rolled and removed since; nothing depends on it
+		}
+		if err != nil {
+			return wrap("compact", err)
+		}
+		limit := c.source.Position
+		if base < c.source.Base {
+			var info fs.FileInfo
+			if info, err = f.Stat(); err == nil {
+				limit = info.Size()
+			}
+		}
+		if err == nil {
+			err = c.eachOf(ctx, f, spot{lowest: base}, limit, each)
+		}
+		err = errors.Join(err, f.Close())
+		if invalidRecord(err) {
+			c.logger.Warn("damaged records supersede nothing", "segment", base, "err", err)
+			c.active = nil
+			return errAgain
+		}
+		if err != nil {
+			return wrap("compact: read "+pathOf(c.dir, format.SegmentName(base)), err)
+		}
+	}
+	return nil
+}
+
+// eachRecord reads the records of one closed segment, unless it is out. io.EOF
+// from each ends it early. errAgain: the segment is damaged or gone.
+func (c *compaction) eachRecord(ctx context.Context, at spot, size int64, each func(int64, format.Header, []byte) error) error {
+	s := &c.segs[at.seg]
+	if s.out() {
+		return nil
+	}
+	f, err := openSegment(c.dir, s.base)
+	if err == nil {
+		err = errors.Join(c.eachOf(ctx, f, at, size, each), f.Close())
+	}
+	return c.trouble(s, err)
+}
+
+// trouble decides about an error of reading a closed segment.
+func (c *compaction) trouble(s *closedSegment, err error) error {
+	var bad *badRecord
+	switch {
+	case err == nil:
+		return nil
+	case gone(err):
+		s.gone = true
+		return errAgain
+	case errors.As(err, &bad):
+		if err := c.refuse(s, bad.pos, bad.offset, bad.err); err != nil {
+			return wrap("compact: read "+pathOf(c.dir, format.SegmentName(s.base)), err)
+		}
+		return errAgain
+	}
+	return wrap("compact", err)
+}
+
+// badRecord is an error of reading a record, with its place.
+type badRecord struct {
+	pos    int64
+	offset uint64
+	err    error
+}
+
+func (e *badRecord) Error() string { return fmt.Sprintf("byte %d: %v", e.pos, e.err) }
+func (e *badRecord) Unwrap() error { return e.err }
+
+func (c *compaction) eachOf(ctx context.Context, f vfs.File, at spot, limit int64, each func(int64, format.Header, []byte) error) error {
+	fr := newFrames(f, at.pos, limit, at.lowest)
+	fr.brief = true
+	defer fr.release()
+	for {
+		pos := fr.pos
+		h, rec, err := fr.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return &badRecord{fr.pos, fr.lowest, err}
+		}
+		if err := each(pos, h, rec); err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		if err := c.tick(ctx, h.Size()); err != nil {
+			return err
+		}
+	}
+}
+
+// write puts into effect what the pass found out about the records from from to
+// end.
+func (c *compaction) write(ctx context.Context, from, end spot, last int) error {
+	copies := c.lastExpiring(last)
+	for i := from.seg; i <= min(end.seg, last); i++ {
+		s := &c.segs[i]
+		if s.out() {
+			continue
+		}
+		if i == end.seg && end.pos == 0 {
+			break
+		}
+		start, stop := int64(0), s.size
+		if i == from.seg {
+			start = from.pos
+		}
+		if i == end.seg {
+			stop = end.pos
+		}
+		if c.open != nil || s.drops > 0 || i < copies && !s.vouched {
+			if err := c.judge(ctx, i, start, stop); err != nil {
+				return err
+			}
+		} else {
+			c.work.advance(stop - start)
+		}
+		if i == end.seg {
+			break // the next pass goes on in it
+		}
+		if err := c.finish(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastExpiring is the highest segment of which tombstones go, 0 if there is none.
+// Below it, a segment whose name may stand for an older file after a power
+// failure is written again, so that no older record of a tombstone's key comes
+// back.
+func (c *compaction) lastExpiring(last int) int {
+	for i := last; i > 0; i-- {
+		if c.expiring(i) {
+			return i
+		}
+	}
+	return 0
+}
+
+// judge drops from segment i what goes of the records from start to stop.
+func (c *compaction) judge(ctx context.Context, i int, start, stop int64) error {
+	if c.open == nil {
+		r, err := c.newRewriter(ctx, i, start)
+		if gone(err) {
+			c.segs[i].gone = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.open = r
+	}
+	err := c.open.judge(ctx, stop, c.expiring(i))
+	if err == nil {
+		return nil
+	}
+	c.open.discard()
+	c.open = nil
+	if err := c.trouble(&c.segs[i], err); err != errAgain {
+		return err
+	}
+	return nil // it was valid a moment ago; the rest of the pass does not depend on it
+}
+
+// finish ends the work on segment i: what is left of it takes its place.
+func (c *compaction) finish(ctx context.Context, i int) error {
+	s := &c.segs[i]
+	r := c.open
+	c.open = nil
+	if s.out() {
+		c.settle()
+		return nil
+	}
+	cleaned := s.cleanedMS
+	if s.dirty() && i <= c.unsure && c.nowMS >= plausibleSince.UnixMilli() {
+		cleaned = c.clock.Now().UnixMilli() // the grace begins now, and not when the run did
+	}
+	if r == nil {
+		if cleaned != s.cleanedMS && c.log != nil {
+			if err := c.note(s, cleaned); err != nil {
+				return err
+			}
+		}
+		s.cleanedMS = cleaned
+		return nil
+	}
+	change := CompactChange{Base: s.base, Into: s.base, Superseded: r.superseded, Tombstones: r.tombstones, Before: s.size, After: r.kept}
+	if c.log != nil {
+		err := r.replace(ctx, cleaned)
+		if gone(err) {
+			s.gone = true
+			return nil
+		}
+		if errors.Is(err, fs.ErrPermission) && !c.log.poisoned() {
+			c.refuseInUse(s, err)
+			c.settle()
+			return nil
+		}
+		if err != nil {
+			return wrap("compact: replace "+pathOf(c.dir, format.SegmentName(s.base)), err)
+		}
+	}
+	s.size, s.tombs, s.cleanedMS, s.vouched = r.kept, r.tombs, cleaned, true
+	c.report.Superseded += change.Superseded
+	c.report.Tombstones += change.Tombstones
+	c.report.Changes = append(c.report.Changes, change)
+	return nil
+}
+
+// rewriter writes what stays of one segment, possibly over many passes.
+type rewriter struct {
+	c    *compaction
+	s    *closedSegment
+	src  vfs.File
+	fr   frames
+	copy *segmentCopy // nil: nothing is changed
+
+	superseded, tombstones uint64 // dropped
+	kept                   int64  // bytes
+	tombs                  bool   // some of them tombstones
+}
+
+// newRewriter begins with segment i, of which everything below start stays.
+func (c *compaction) newRewriter(ctx context.Context, i int, start int64) (*rewriter, error) {
+	s := &c.segs[i]
+	src, err := openSegment(c.dir, s.base)
+	if err != nil {
+		return nil, err
+	}
+	r := &rewriter{c: c, s: s, src: src, fr: newFrames(src, 0, s.size, s.base)}
+	r.fr.brief = true
+	if c.log != nil {
+		r.copy, err = newSegmentCopy(c.log, s.base, c.opts.BytesPerSecond > 0,
+			func(n int64) error { return c.pace(ctx, n) })
+		if err != nil {
+			r.fr.release()
+			return nil, errors.Join(wrap("compact", err), src.Close())
+		}
+	}
+	for r.fr.pos < start {
+		if err := r.step(ctx, func(format.Header, []byte) bool { return true }); err != nil {
+			r.discard()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// judge reads on up to stop, which is the beginning of a record or the end.
+func (r *rewriter) judge(ctx context.Context, stop int64, expiring bool) error {
+	for r.fr.pos < stop {
+		err := r.step(ctx, func(h format.Header, rec []byte) bool {
+			r.c.work.advance(h.Size())
+			if h.KeyLen == 0 {
+				return true
+			}
+			switch newest, _ := r.c.keys.newest(h.Key(rec)); {
+			case newest > h.Offset:
+				r.superseded++
+			case expiring && isTombstone(h):
+				r.tombstones++
+			default:
+				return true
+			}
+			return false
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step reads one record and keeps it where keep says so.
+func (r *rewriter) step(ctx context.Context, keep func(h format.Header, rec []byte) bool) error {
+	pos := r.fr.pos
+	h, rec, err := r.fr.next()
+	if err != nil {
+		return &badRecord{r.fr.pos, r.fr.lowest, err}
+	}
+	if keep(h, rec) {
+		r.kept += h.Size()
+		r.tombs = r.tombs || isTombstone(h)
+		if r.copy != nil {
+			if err := r.copy.add(h, rec, r.src, pos); err != nil {
+				return err
+			}
+		}
+	}
+	return r.c.tick(ctx, h.Size())
+}
+
+// replace puts the copy in the segment's place, and after that its index.
+func (r *rewriter) replace(ctx context.Context, cleanedMS int64) error {
+	c, l := r.c, r.c.log
+	err := r.copy.finish(ctx, r.s.closedMS)
+	if err == nil {
+		err = l.closed.change(func() error {
+			end := r.s.next
+			if r.s.apart || r.s.overlaps {
+				old, _ := oldFacts(l.dir, r.s.base, r.src)
+				end = old.End // what it is, if anything
+			}
+			if err := l.replaceBy(r.copy, r.src); err != nil {
+				return err
+			}
+			if err := r.copy.putIndex(r.s.closedMS, cleanedMS, end); err != nil {
+				c.logger.Warn("index not written; a later opening will", "segment", r.s.base, "err", err)
+			}
+			return nil
+		})
+	}
+	r.fr.release()
+	if err != nil {
+		r.discard()
+	}
+	return err
+}
+
+// discard leaves the segment as it is.
+func (r *rewriter) discard() {
+	r.fr.release()
+	_ = r.src.Close() // only read
+	if r.copy != nil {
+		r.copy.discard()
+	}
+}

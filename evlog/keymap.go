@@ -1,0 +1,100 @@
+package evlog
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/evlog-go/evlog/internal/siphash"
+)
+
+// keySlotBytes is what a key takes in a keyMap.
+const keySlotBytes = 24
+
+// keyMap holds the newest offset of each of a bounded number of keys: 24 bytes
+// a key, the hash of the key under a secret that is new in every run, and the
+// offset. It belongs to one goroutine.
+//
+// The keys themselves are not kept and not compared. Of n keys two have the same
+// hash with a probability of n²/2^129: for a thousand million keys less than
+// 10^-20, far below that of a damaged record that its checksum does not find. The
+// secret keeps that true of keys that somebody chooses.
+type keyMap struct {
+	secret siphash.Key
+	slots  []keySlot
+	used   int
+	limit  int // of used: beyond, chains get long
+}
+
+// keySlot is empty where the hash is zero; no key has that.
+type keySlot struct{ lo, hi, offset uint64 }
+
+// newKeyMap makes a map that takes at most budget bytes, for no more than
+// expected keys.
+func newKeyMap(budget, expected int64) *keyMap {
+	n := min(budget/keySlotBytes, expected+expected/3+2, math.MaxInt/keySlotBytes)
+	n = max(n, 2) // one key, and an empty slot where a search ends
+	return &keyMap{
+		secret: siphash.RandomKey(),
+		slots:  make([]keySlot, n),
+		limit:  max(1, int(n/4*3)),
+	}
+}
+
+// reset empties the map.
+func (m *keyMap) reset() {
+	clear(m.slots)
+	m.used = 0
+}
+
+// find returns the key's slot, or the empty one where it belongs.
+func (m *keyMap) find(key []byte) (s *keySlot, lo, hi uint64) {
+	lo, hi = m.secret.Sum(key)
+	if lo|hi == 0 {
+		lo = 1
+	}
+	// The upper half chooses, as if it were a fraction of the size.
+	high, _ := bits.Mul64(hi, uint64(len(m.slots)))
+	i := int(high)
+	for {
+		s = &m.slots[i]
+		if s.lo == lo && s.hi == hi || s.lo|s.hi == 0 {
+			return s, lo, hi
+		}
+		if i++; i == len(m.slots) {
+			i = 0
+		}
+	}
+}
+
+// add notes that key has a record at offset, above all offsets so far. If the
+// key was there, had is true and before its last offset. ok is false, and
+// nothing is noted, where there is no room for another key.
+func (m *keyMap) add(key []byte, offset uint64) (before uint64, had, ok bool) {
+	s, lo, hi := m.find(key)
+	if s.lo|s.hi != 0 {
+		before, s.offset = s.offset, offset
+		return before, true, true
+	}
+	if m.used >= m.limit {
+		return 0, false, false
+	}
+	*s = keySlot{lo, hi, offset}
+	m.used++
+	return 0, false, true
+}
+
+// raise is add for a key that counts only if it is there.
+func (m *keyMap) raise(key []byte, offset uint64) (before uint64, had bool) {
+	s, _, _ := m.find(key)
+	if s.lo|s.hi == 0 {
+		return 0, false
+	}
+	before, s.offset = s.offset, offset
+	return before, true
+}
+
+// newest returns the highest offset noted for key.
+func (m *keyMap) newest(key []byte) (offset uint64, ok bool) {
+	s, _, _ := m.find(key)
+	return s.offset, s.lo|s.hi != 0
+}

@@ -1,0 +1,332 @@
+package evlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// clearOverlaps undoes what an interrupted merge left, before anything else is
+// replaced: two neighbours, the first holding all that is wanted of the second.
+// That can be read in the page cache, which is no evidence that the first one's
+// name stands for the merged file on the disk too (I5). So it is written again.
+func (c *compaction) clearOverlaps(ctx context.Context) error {
+	for i := 0; i < len(c.segs); i++ {
+		n := i + 1
+		last := c.segs[i].overlaps
+		for last && n < len(c.segs) {
+			covered, err := c.covers(ctx, i, n)
+			if err != nil {
+				return err
+			}
+			if !covered {
+				break
+			}
+			n++
+		}
+		if n == i+1 || c.segs[i].refused {
+			continue
+		}
+		if err := c.fold(ctx, i, n, i+1); err != nil {
+			return err
+		}
+		i = n - 1
+	}
+	return nil
+}
+
+// covers reports whether segment i holds a record at or above the base of
+// segment n.
+func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
+	if n == i+1 {
+		return true, nil // overlaps says so
+	}
+	s := &c.segs[i]
+	f, err := openSegment(c.dir, s.base)
+	if err != nil {
+		return false, wrap("compact", err)
+	}
+	defer f.Close()
+	x, err := openIndex(c.dir, s.base, f)
+	if err == nil {
+		return x.header.LastOffset >= c.segs[n].base, x.close()
+	}
+	if !noIndex(err) {
+		return false, wrap("compact", err)
+	}
+	b, err := c.scan(ctx, s, f)
+	return b.header.Records > 0 && b.header.LastOffset >= c.segs[n].base, err
+}
+
+// merge puts small neighbours together, up to the size of a segment.
+func (c *compaction) merge(ctx context.Context) error {
+	for i := 0; i < c.scope; i++ {
+		n := c.group(i)
+		if n < i+2 {
+			continue
+		}
+		err := c.fold(ctx, i, n, n)
+		if errors.Is(err, errInUse) {
+			c.refused(err)
+			return nil // no other replacement before this one is through
+		}
+		if err != nil {
+			return err
+		}
+		i = n - 1
+	}
+	return nil
+}
+
+// group returns the end of the segments from i on that are to become one. None
+// of them is larger than half a segment, so that no byte is copied often, and
+// none holds a tombstone in its grace, which counts from a time that there is
+// one of for each segment.
+func (c *compaction) group(i int) (end int) {
+	var sum int64
+	for end = i; end < c.scope; end++ {
+		s := &c.segs[end]
+		sum += s.size
+		if s.out() || s.overlaps || s.size > c.config.SegmentBytes/2 || sum > c.config.SegmentBytes ||
+			s.tombs && !c.graceOver(s) || s.dirty() && s.size > 0 {
+			return end
+		}
+		if s.apart {
+			return end + 1
+		}
+	}
+	return end
+}
+
+// fold makes the segments from i to n one file under the name of the first: it
+// holds the records of those from i to with, which is all that is wanted. The
+// order is the format's, and what a crash after each step leaves is legal:
+//
+//  1. write the file under a temporary name, sync it: nothing has changed.
+//  2. rename it to the first one's name, sync the directory: the segments
+//     overlap, which reading takes as it is and the next compaction clears.
+//  3. write the first one's index, with the new end, sync it and the directory:
+//     the same. Without it, a file would seem to be missing after the next step.
+//  4. remove the others in ascending order, the .log before the .idx, and sync
+//     the directory after each: fewer of them overlap.
+func (c *compaction) fold(ctx context.Context, i, n, with int) error {
+	first := &c.segs[i]
+	m := mergedSegment{c: c, first: first, next: c.segs[n-1].next}
+	for j := i; j < with; j++ {
+		m.closedMS = max(m.closedMS, c.segs[j].closedMS)
+		m.cleanedMS = max(m.cleanedMS, c.segs[j].cleanedMS, format.NotCleaned)
+	}
+	if c.segs[n-1].apart {
+		m.lastEnd = c.segs[n-1].base // whose index knows it
+	}
+	changes := c.planFold(i, n, with)
+	if c.log != nil {
+		err := m.run(ctx, c.segs[i:with], c.segs[i+1:n])
+		if err != nil {
+			return c.foldFailed(first, err)
+		}
+	}
+	first.size, first.next, first.overlaps, first.apart, first.vouched = changes[0].After, m.next, false, c.segs[n-1].apart, true
+	for j := i + 1; j < n; j++ {
+		first.tombs = first.tombs || j < with && c.segs[j].tombs
+		c.segs[j].gone = true
+	}
+	first.cleanedMS, first.closedMS = m.cleanedMS, m.closedMS
+	c.report.Changes = append(c.report.Changes, changes...)
+	return nil
+}
+
+// planFold is what fold does, for the report.
+func (c *compaction) planFold(i, n, with int) []CompactChange {
+	first := &c.segs[i]
+	changes := []CompactChange{{Base: first.base, Into: first.base, Before: first.size, After: first.size}}
+	for j := i + 1; j < n; j++ {
+		s := &c.segs[j]
+		changes = append(changes, CompactChange{Base: s.base, Into: first.base, Before: s.size})
+		if j < with {
+			changes[0].After += s.size
+		}
+	}
+	return changes
+}
+
+// foldFailed decides about an error while segments were merged.
+func (c *compaction) foldFailed(first *closedSegment, err error) error {
+	var bad *badRecord
+	switch {
+	case c.log.poisoned():
+		return c.log.failure()
+	case gone(err):
+		first.gone = true // by retention
+		return nil
+	case errors.As(err, &bad):
+		// All were valid a moment ago. Which one is not is for the next run to find.
+		first.refused = true
+		c.report.Refused = append(c.report.Refused, corrupt(c.dir, first.base, bad.pos, bad.offset, bad.err))
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%w: %w", errInUse, err)
+	}
+	return wrap(fmt.Sprintf("compact: merge into segment %d", first.base), err)
+}
+
+// mergedSegment is a merge under way.
+type mergedSegment struct {
+	c                   *compaction
+	first               *closedSegment
+	next                uint64 // base of the segment above all of them
+	lastEnd             uint64
+	closedMS, cleanedMS int64
+	src                 vfs.File // the first one, before
+	copy                *segmentCopy
+	now                 vfs.File // the first one, merged
+}
+
+// run does all the steps.
+func (m *mergedSegment) run(ctx context.Context, of, rest []closedSegment) error {
+	defer m.close()
+	err := m.build(ctx, of)
+	if err == nil {
+		err = m.replace()
+	}
+	if err != nil {
+		return err
+	}
+	for j := range rest {
+		if err := m.c.log.closed.change(func() error { return m.remove(rest[j].base) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build copies the records of the segments into one file.
+func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
+	c := m.c
+	var err error
+	m.copy, err = newSegmentCopy(c.log, m.first.base, c.opts.BytesPerSecond > 0,
+		func(n int64) error { return c.pace(ctx, n) })
+	if err != nil {
+		return err
+	}
+	for j := range segs {
+		f, err := openSegment(c.dir, segs[j].base)
+		if err != nil {
+			return err
+		}
+		if j == 0 {
+			m.src = f
+		}
+		err = c.eachOf(ctx, f, spot{lowest: segs[j].base}, segs[j].size, func(pos int64, h format.Header, rec []byte) error {
+			return m.copy.add(h, rec, f, pos)
+		})
+		if j > 0 {
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.copy.finish(ctx, m.closedMS)
+}
+
+// replace puts the merged file in the first one's place, with an index that is
+// as durable as the file itself.
+func (m *mergedSegment) replace() error {
+	c, l := m.c, m.c.log
+	return l.closed.change(func() error {
+		end, err := m.end()
+		if err != nil {
+			return err
+		}
+		if m.copy.index == nil {
+			return m.copy.indexErr
+		}
+		if err := l.replaceBy(m.copy, m.src); err != nil {
+			return err
+		}
+		if err := m.copy.putIndex(m.closedMS, m.cleanedMS, end); err != nil {
+			return err
+		}
+		if err := l.dir.Sync(); err != nil {
+			return l.poison(fmt.Errorf("evlog: merge into segment %d: %w: %w", m.first.base, errSyncDir, err))
+		}
+		m.now, err = openSegment(c.dir, m.first.base)
+		return err
+	})
+}
+
+// end is the end that the merged segment's index claims: the last one's, which is
+// the base of the next segment unless a file is missing there.
+func (m *mergedSegment) end() (uint64, error) {
+	if m.lastEnd == 0 {
+		return m.next, nil
+	}
+	f, err := openSegment(m.c.dir, m.lastEnd)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	h, err := oldFacts(m.c.dir, m.lastEnd, f)
+	if err != nil {
+		return 0, nil //nolint:nilerr // then nothing is claimed
+	}
+	return h.End, nil
+}
+
+// remove unlinks a segment that was merged into the first one.
+func (m *mergedSegment) remove(base uint64) error {
+	l := m.c.log
+	if err := l.stillThere(m.first.base, m.now); err != nil {
+		if gone(err) {
+			return nil // retention took the merged file; what is still there may stay
+		}
+		return err
+	}
+	l.reader.forget(base)
+	name := format.SegmentName(base)
+	if err := l.dir.Remove(name); err != nil {
+		if gone(err) {
+			return nil
+		}
+		return err
+	}
+	if err := l.dir.Sync(); err != nil {
+		m.leaveEmpty(name)
+		return l.poison(fmt.Errorf("evlog: remove merged segment %d: %w: %w", base, errSyncDir, err))
+	}
+	if err := l.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
+		m.c.logger.Warn("index of a merged segment not removed", "segment", base, "err", err)
+	}
+	return nil
+}
+
+// leaveEmpty puts an empty file under the name of a segment of which nobody
+// knows whether its removal is durable. If it is not, the old file comes back
+// with a power failure, and in it records whose tombstone may have gone by then.
+// Nothing in the page cache would tell the next writer; now it finds a segment
+// to merge, and its removal is about a name that is there.
+func (m *mergedSegment) leaveEmpty(name string) {
+	tmp := name + format.TempSuffix
+	f, err := m.c.dir.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
+	if err == nil && f.Close() == nil {
+		_ = m.c.dir.Rename(tmp, name)
+	}
+}
+
+// close releases what a merge holds, and removes a copy that was not used.
+func (m *mergedSegment) close() {
+	for _, f := range []vfs.File{m.src, m.now} {
+		if f != nil {
+			_ = f.Close() // only read
+		}
+	}
+	if m.now == nil && m.copy != nil {
+		m.copy.discard()
+	}
+}
