@@ -24,6 +24,10 @@ type applier struct {
 	next   uint64        // the cursor as this consumer left it
 	limit  time.Duration // of a transaction; 0 or less is none
 	texts  texts
+	last   uint64 // the record that was handled last
+
+	// saveBatch is the guard's, saveRecord that of each record with Skip.
+	saveBatch, saveRecord savepoint
 
 	// failed are the records that failed, by offset, until the cursor has passed
 	// them. There are several where one fails while those before another are
@@ -36,6 +40,10 @@ type failure struct {
 	offset uint64
 	times  int
 	err    error
+	stop   bool // it is not the record's fault, which is not to be skipped
+	final  bool // it must not be tried again
+
+	elsewhere bool // it looks like a lock, but no statement of the Tx has met one
 }
 
 func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *RunOptions) (*applier, error) {
@@ -47,11 +55,17 @@ func (b *Bridge) newApplier(log cursor.Log, name string, handle Handler, opts *R
 		return nil, err
 	}
 	b.spoil(&o)
+	if handle == nil {
+		return nil, fmt.Errorf("sqlbridge: consumer %q: no handler: %w", name, evlog.ErrBadOptions)
+	}
 	id := log.ID()
 	if id == "" {
 		return nil, fmt.Errorf("sqlbridge: consumer %q: %w", name, cursor.ErrNoLogID)
 	}
-	return &applier{b: b, o: o, log: log, logID: id, name: name, handle: handle, texts: texts{}}, nil
+	return &applier{
+		b: b, o: o, log: log, logID: id, name: name, handle: handle, texts: texts{},
+		saveBatch: newSavepoint("guard"), saveRecord: newSavepoint("record"),
+	}, nil
 }
 
 // apply applies records, the first of which is the next one after the cursor, in
@@ -68,7 +82,7 @@ func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
 			// What stands before it is committed first, and without it: the whole
 			// transaction had to be given up.
 			limit = at
-		case at == 0 && f.times >= a.o.Attempts:
+		case at == 0 && a.exhausted(f):
 			if err := a.giveUp(ctx, f); err != nil {
 				return err
 			}
@@ -95,14 +109,14 @@ func (a *applier) apply(ctx context.Context, recs []evlog.Record) error {
 // own doing.
 func (a *applier) try(ctx context.Context, recs []evlog.Record) (n int, err error) {
 	before := maps.Clone(a.failed)
-	err = a.b.retry(ctx, func() error {
+	err = a.b.retry(ctx, func(p *patience) error {
 		a.failed = maps.Clone(before) // what failed in a transaction that is done again did not happen
-		n, err = a.transaction(ctx, recs)
+		n, err = a.transaction(ctx, p, recs)
 		return err
 	})
 	var met *lockError
 	if errors.As(err, &met) && !errors.Is(err, ErrCommitted) && ctx.Err() == nil {
-		a.fail(met.Offset, met.Err)
+		a.fail(failure{offset: met.Offset, err: met.Err})
 		err = nil
 	}
 	return n, err
@@ -122,14 +136,16 @@ func (a *applier) firstFailed(recs []evlog.Record) (at int, f failure) {
 }
 
 // fail counts another failed attempt.
-func (a *applier) fail(offset uint64, err error) failure {
-	f := failure{offset: offset, times: a.failed[offset].times + 1, err: err}
+func (a *applier) fail(f failure) failure {
+	f.times = a.failed[f.offset].times + 1
 	if a.failed == nil {
 		a.failed = map[uint64]failure{}
 	}
-	a.failed[offset] = f
+	a.failed[f.offset] = f
 	return f
 }
+
+func (a *applier) exhausted(f failure) bool { return f.final || f.times >= a.o.Attempts }
 
 // pause waits before another attempt.
 func (a *applier) pause(ctx context.Context, f failure) error {
@@ -143,7 +159,7 @@ func (a *applier) pause(ctx context.Context, f failure) error {
 // giveUp passes over the failed record, which is the next one, or ends the
 // consumer.
 func (a *applier) giveUp(ctx context.Context, f failure) error {
-	if a.o.Poison != Skip {
+	if a.o.Poison != Skip || f.stop {
 		// Over the hole before it, so that the cursor is where the error says.
 		if err := a.advanceTo(ctx, f.offset, nil); err != nil {
 			return err
@@ -188,6 +204,9 @@ func (a *applier) committed(next uint64) {
 }
 
 func (a *applier) handlerError(f failure) error {
+	if f.elsewhere {
+		f.err = fmt.Errorf("%w (not met by the handler's Tx, which holds the write lock)", f.err)
+	}
 	if f.times > 1 {
 		f.err = fmt.Errorf("%d attempts: %w", f.times, f.err)
 	}

@@ -61,7 +61,7 @@ func (p *patience) again(ctx context.Context, err error) error {
 // read is retry for statements that ctx may cancel. Not every driver then
 // returns the context's error: some pass on SQLite's "interrupted".
 func (b *Bridge) read(ctx context.Context, f func() error) error {
-	return b.retry(ctx, func() error {
+	return b.retry(ctx, func(*patience) error {
 		err := f()
 		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -70,11 +70,12 @@ func (b *Bridge) read(ctx context.Context, f func() error) error {
 	})
 }
 
-// retry calls f until it returns something else than a busy error.
-func (b *Bridge) retry(ctx context.Context, f func() error) error {
-	p := patience{b: b}
+// retry calls f until it returns something else than a busy error. What f itself
+// tries again it does with the same patience.
+func (b *Bridge) retry(ctx context.Context, f func(p *patience) error) error {
+	p := &patience{b: b}
 	for {
-		err := f()
+		err := f(p)
 		if err == nil {
 			return nil
 		}

@@ -19,7 +19,12 @@ type Position struct {
 	Claimed uint64
 }
 
-const selectCursor = `SELECT name, log_id, next, claimed, updated_ms FROM evlog_cursor`
+// committed is the error of a position that is claimed.
+func (p *Position) committed() *CommittedError {
+	return &CommittedError{Name: p.Name, From: p.Next, To: p.Claimed, Under: p.Claimed}
+}
+
+const selectCursor = `SELECT name, log_id, next, claimed, updated_ms FROM main.evlog_cursor`
 
 // Cursor reads where the consumer name stands: Next is the first offset that it
 // has not finished. One that never committed stands at 0 and has no LogID. q is
@@ -137,9 +142,9 @@ func (b *Bridge) move(name, logID string, from, to uint64) (move, error) {
 }
 
 const (
-	updateCursor = `UPDATE evlog_cursor SET next = ?4, updated_ms = ?5
+	updateCursor = `UPDATE main.evlog_cursor SET next = ?4, updated_ms = ?5
 		WHERE name = ?1 AND log_id = ?2 AND next = ?3 AND claimed IS NULL`
-	insertCursor = `INSERT INTO evlog_cursor (name, log_id, next, updated_ms) VALUES (?1, ?2, ?3, ?4)
+	insertCursor = `INSERT INTO main.evlog_cursor (name, log_id, next, updated_ms) VALUES (?1, ?2, ?3, ?4)
 		ON CONFLICT (name) DO NOTHING`
 )
 
@@ -162,7 +167,7 @@ func refusal(ctx context.Context, q DBTX, m move) error {
 	case err != nil:
 		return err
 	case p.Claimed != 0:
-		return &CommittedError{Name: m.name, From: p.Next, To: p.Claimed}
+		return p.committed()
 	case p.LogID != "" && p.LogID != m.logID:
 		return &cursor.LogError{Name: m.name, Cursor: p.Next, LogID: m.logID, CursorsLogID: p.LogID}
 	}

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	claimCursor = `UPDATE evlog_cursor SET next = ?2, claimed = ?3 WHERE name = ?1 AND next = ?3 AND claimed IS NULL`
+	claimCursor = `UPDATE main.evlog_cursor SET next = ?2, claimed = ?3 WHERE name = ?1 AND next = ?3 AND claimed IS NULL`
 	// settleCursor is for a guarded transaction.
-	settleCursor = `UPDATE evlog_cursor SET next = ?4, claimed = NULL WHERE name = ?1 AND next = ?2 AND claimed = ?3`
+	settleCursor = `UPDATE main.evlog_cursor SET next = ?4, claimed = NULL WHERE name = ?1 AND next = ?2 AND claimed = ?3`
 	// shortenCursor is for a batch that ended early in one that is not.
-	shortenCursor = `UPDATE evlog_cursor SET next = ?3 WHERE name = ?1 AND next = ?2 AND claimed IS NULL`
+	shortenCursor = `UPDATE main.evlog_cursor SET next = ?3 WHERE name = ?1 AND next = ?2 AND claimed IS NULL`
 )
 
 func (t *Tx) guard() error {
@@ -34,7 +34,7 @@ func (t *Tx) guardLocked() error {
 			return fmt.Errorf("%w: %w", ErrTxEnded, err)
 		}
 	}
-	if _, err := t.u.exec(`SAVEPOINT evlog_guard`); err != nil {
+	if _, err := t.u.exec(t.save.begin); err != nil {
 		t.endLocked()
 		return fmt.Errorf("%w: %w", ErrTxEnded, err)
 	}
@@ -50,7 +50,7 @@ func (t *Tx) settle(to int64) error {
 	}
 	switch {
 	case t.guarded:
-		if _, err := t.u.exec(`RELEASE evlog_guard`); err != nil {
+		if _, err := t.u.exec(t.save.release); err != nil {
 			return fmt.Errorf("%w: %w", ErrTxEnded, err)
 		}
 		return t.moved(settleCursor, t.m.name, t.m.from, t.m.to, to)

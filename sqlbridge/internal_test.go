@@ -32,35 +32,44 @@ func TestVersion_LosesCommits(t *testing.T) {
 }
 
 // What is not surely harmless is looked at: the other way round would be wrong.
-func TestHarmless(t *testing.T) {
-	for text, want := range map[string]bool{
-		"INSERT INTO t VALUES (1)":                 true,
-		"\n\t insert into t values (1) ; ":         true,
-		"WITH x AS (SELECT 1) DELETE FROM t":       true,
-		"SELECT(1)":                                true,
-		"REPLACE INTO t VALUES (1)":                true,
-		"-- name: Add :exec\nUPDATE t SET x = 1":   true,
-		"--\n--\nDELETE FROM t":                    true,
-		"COMMIT":                                   false,
-		"  end":                                    false,
-		"ROLLBACK TO x":                            false,
-		"RELEASE x":                                false,
-		"BEGIN":                                    false,
-		"PRAGMA user_version = 1":                  false,
-		"INSERT INTO t VALUES (1); COMMIT":         false,
-		"INSERT INTO t VALUES (';')":               false,
-		"/* a comment */ INSERT INTO t VALUES (1)": false,
-		"-- INSERT\nCOMMIT":                        false,
-		"-- INSERT":                                false,
-		"":                                         false,
-		";":                                        false,
-		"INSERTS":                                  false,
-		"EXPLAIN COMMIT":                           false,
-		"SELECT 1;\n-- and now\nROLLBACK":          false,
-		"INSERT INTO t VALUES (1);;  \n ;":         true,
-		"INSERT INTO t VALUES (1) -- ; \n; ROLLBACK": false,
+func TestKindOf(t *testing.T) {
+	for text, want := range map[string]kind{
+		"INSERT INTO t VALUES (1)":                 writes,
+		"\n\t insert into t values (1) ; ":         writes,
+		"WITH x AS (SELECT 1) DELETE FROM t":       writes,
+		"SELECT(1)":                                reads,
+		"REPLACE INTO t VALUES (1)":                writes,
+		"-- name: Add :exec\nUPDATE t SET x = 1":   writes,
+		"--\n--\nDELETE FROM t":                    writes,
+		"INSERT INTO t VALUES (1);;  \n ;":         writes,
+		"COMMIT":                                   control,
+		"commit;":                                  control,
+		"  end":                                    control,
+		"-- a comment\nEnd Transaction ;":          control,
+		"BEGIN":                                    control,
+		"begin immediate":                          control,
+		"ROLLBACK":                                 control,
+		"ROLLBACK TRANSACTION":                     control,
+		"ROLLBACK TO x":                            odd,
+		"rollback transaction to savepoint x":      odd,
+		"ROLLBACK; SELECT 1":                       odd,
+		"RELEASE x":                                odd,
+		"PRAGMA user_version = 1":                  odd,
+		"INSERT INTO t VALUES (1); COMMIT":         odd,
+		"INSERT INTO t VALUES (';')":               odd,
+		"/* a comment */ INSERT INTO t VALUES (1)": odd,
+		"/* a comment */ COMMIT":                   odd,
+		"-- INSERT\nCOMMIT":                        control,
+		"-- INSERT":                                odd,
+		"":                                         odd,
+		";":                                        odd,
+		"INSERTS":                                  odd,
+		"EXPLAIN COMMIT":                           odd,
+		"SELECT 1;\n-- and now\nROLLBACK":          odd,
+		"INSERT INTO t VALUES (1) -- ; \n; ROLLBACK": odd,
 	} {
-		require.Equal(t, want, harmless(text), "%q", text)
+		require.Equal(t, want, kindOf(text), "%q", text)
+		require.Equal(t, want == writes || want == reads, want.harmless())
 	}
 }
 
@@ -68,8 +77,10 @@ func TestHarmless(t *testing.T) {
 func TestWrap(t *testing.T) {
 	require.NoError(t, wrap("x", "me", nil))
 	require.EqualError(t, wrap("claim", "me", errors.New("disk I/O error")), `sqlbridge: claim for consumer "me": disk I/O error`)
-	require.EqualError(t, wrap("claim", "me", &CommittedError{Name: "me", From: 3, To: 9}),
+	require.EqualError(t, wrap("claim", "me", &CommittedError{Name: "me", From: 3, To: 9, Under: 9}),
 		`sqlbridge: claim: consumer "me": a handler committed part of a batch by itself: offsets 3 to 8 are applied in part`)
+	require.EqualError(t, &CommittedError{Name: "me", From: 3, To: 9, Under: 5},
+		`consumer "me": a handler committed part of a batch by itself: offsets 3 to 8 are applied in part, noticed under 5`)
 	require.ErrorIs(t, wrap("claim", "me", &CommittedError{}), ErrCommitted)
 }
 

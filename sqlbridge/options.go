@@ -14,6 +14,10 @@ import (
 // whose transaction was not committed, and of all those calls exactly one takes
 // effect in the database.
 //
+// Everything that it does in this database goes through tx, which holds the write
+// lock: a write by the *sql.DB waits for the busy timeout and fails, and with a
+// pool of one connection even a read waits for ever.
+//
 // ctx has the values of the caller's context but never ends, because SQLite
 // rolls a transaction back in which a statement is cancelled. A handler that
 // waits for something else watches the caller's context itself, before it uses

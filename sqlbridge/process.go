@@ -77,7 +77,7 @@ func contiguous(next uint64, recs []evlog.Record) bool {
 func (b *Bridge) checkOrder(recs []evlog.Record) error {
 	for i := 1; i < len(recs); i++ {
 		if recs[i].Offset <= recs[i-1].Offset {
-			return fmt.Errorf("%w: %d after %d", ErrOrder, recs[i].Offset, recs[i-1].Offset)
+			return fmt.Errorf("%w: the batch has %d after %d", ErrOrder, recs[i].Offset, recs[i-1].Offset)
 		}
 	}
 	last := recs[len(recs)-1].Offset
@@ -90,22 +90,21 @@ func (b *Bridge) checkOrder(recs []evlog.Record) error {
 
 // start finds out where the cursor stands, and that the batch begins there.
 func (a *applier) start(ctx context.Context, recs []evlog.Record) error {
-	if err := a.resume(ctx); err != nil {
-		return err
-	}
-	if first := recs[0].Offset; first < a.next && !a.b.rules.Off(sqlrule.CompareAndSet) {
-		return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: a.next})
-	}
-	if contiguous(a.next, recs) || a.b.rules.Off(sqlrule.Holes) {
-		return nil
-	}
-	return wrap("process", a.name, a.compare(ctx, recs))
+	return a.resume(ctx, func(next uint64) error {
+		if first := recs[0].Offset; first < next && !a.b.rules.Off(sqlrule.CompareAndSet) {
+			return wrap("process", a.name, &cursor.MovedError{Name: a.name, Want: first, Stored: next})
+		}
+		if contiguous(next, recs) || a.b.rules.Off(sqlrule.Holes) {
+			return nil
+		}
+		return wrap("process", a.name, a.compare(ctx, next, recs))
+	})
 }
 
 // compare tests that the offsets missing in the batch are holes of the log.
-func (a *applier) compare(ctx context.Context, recs []evlog.Record) error {
+func (a *applier) compare(ctx context.Context, next uint64, recs []evlog.Record) error {
 	i := 0
-	for rec, err := range a.log.Records(ctx, a.next) {
+	for rec, err := range a.log.Records(ctx, next) {
 		switch {
 		case err != nil:
 			return err
@@ -128,17 +127,20 @@ func (a *applier) position(ctx context.Context) (p Position, err error) {
 }
 
 // resume finds out where the consumer goes on, in the log and in the database,
-// and has it stored, so that its name is known from here on.
-func (a *applier) resume(ctx context.Context) error {
+// and has it stored, so that its name is known from here on. If check has
+// something against going on there, a new consumer is not stored.
+func (a *applier) resume(ctx context.Context, check func(next uint64) error) error {
 	p, err := a.position(ctx)
-	if err == nil && p.LogID == "" {
-		p, err = a.register(ctx)
+	isNew := err == nil && p.LogID == ""
+	if isNew {
+		p.LogID = a.logID
+		p.Next, err = a.firstPlace(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	if p.Claimed != 0 {
-		return &CommittedError{Name: a.name, From: p.Next, To: p.Claimed}
+		return wrap("resume", a.name, p.committed())
 	}
 	s, err := a.resolve(ctx, p)
 	if err != nil {
@@ -149,31 +151,47 @@ func (a *applier) resume(ctx context.Context) error {
 			return err
 		}
 	}
+	if check != nil {
+		if err := check(s.Next); err != nil {
+			return err
+		}
+	}
+	if isNew {
+		if err := a.register(ctx, s.Next); err != nil {
+			return err
+		}
+	}
 	a.committed(s.Next)
 	return nil
 }
 
-// register starts a consumer that never committed.
-func (a *applier) register(ctx context.Context) (p Position, err error) {
+// firstPlace is where a consumer starts that never committed.
+func (a *applier) firstPlace(ctx context.Context) (uint64, error) {
 	first, next, err := a.log.Bounds(ctx)
-	if err != nil {
-		return p, wrap("register", a.name, err)
-	}
 	if a.o.New == cursor.Latest {
 		first = next
 	}
-	m, err := a.b.move(a.name, a.logID, 0, first)
+	return first, wrap("resume", a.name, err)
+}
+
+// register stores where a new consumer starts.
+func (a *applier) register(ctx context.Context, at uint64) error {
+	m, err := a.b.move(a.name, a.logID, 0, at)
 	if err != nil {
-		return p, err
+		return err
 	}
 	err = a.b.inTx(ctx, func(u *unit) error {
 		if _, err := u.exec(insertCursor, m.name, m.logID, m.to, m.nowMS); err != nil {
 			return err
 		}
-		p, _, err = position(u.ctx, u.tx, a.name) // another one may have been first
+		p, _, err := position(u.ctx, u.tx, a.name)
+		if err == nil && (p.Next != at || p.LogID != a.logID || p.Claimed != 0) {
+			m.from = m.to // another one was first, and has gone on or begun elsewhere
+			err = refusal(u.ctx, u.tx, m)
+		}
 		return err
 	})
-	return p, wrap("register", a.name, err)
+	return wrap("register", a.name, err)
 }
 
 // reset stores that the consumer goes on elsewhere. It is told first: a crash in

@@ -68,7 +68,7 @@ func (t *Tx) settleAnyhow(to int64) (done bool, err error) {
 	if !t.u.b.rules.Off(sqlrule.Guard | sqlrule.Claim | sqlrule.WriteFirst) {
 		return false, nil
 	}
-	_, err = t.u.exec(`UPDATE evlog_cursor SET next = ?2, claimed = NULL WHERE name = ?1`, t.m.name, to)
+	_, err = t.u.exec(`UPDATE main.evlog_cursor SET next = ?2, claimed = NULL WHERE name = ?1`, t.m.name, to)
 	return true, err
 }
 

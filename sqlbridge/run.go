@@ -37,17 +37,17 @@ func (b *Bridge) Run(ctx context.Context, log cursor.Log, name string, handle Ha
 	}
 	a.limit = a.o.BatchTime
 	for tries := 0; ; tries++ {
-		if err := a.resume(ctx); err != nil {
+		before := a.next
+		if err := a.resume(ctx, nil); err != nil {
 			return err
 		}
-		before := a.next
 		err := a.follow(ctx)
 		if !overtaken(err) {
 			return err
 		}
 		// Retention has removed what comes next, so resume decides again. A log
 		// that says so and has it after all gets a few more chances.
-		if a.next > before {
+		if a.next > before { // applied, or reset by policy
 			tries = 0
 		}
 		if tries > 2 {

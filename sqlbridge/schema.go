@@ -19,14 +19,14 @@ const (
 // One statement each: not every driver takes several in one Exec.
 var createTables = []string{
 	// Shared with other packages of evlog, so that each can tell its version.
-	`CREATE TABLE IF NOT EXISTS evlog_schema (
+	`CREATE TABLE IF NOT EXISTS main.evlog_schema (
 		part    TEXT PRIMARY KEY,
 		version INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID`,
 	// next is the first offset that is not done. claimed is NULL, but within a
 	// guarded transaction, where it is the end of the batch that is applied: so
 	// nobody ever sees anything else, unless a handler commits.
-	`CREATE TABLE IF NOT EXISTS evlog_cursor (
+	`CREATE TABLE IF NOT EXISTS main.evlog_cursor (
 		name       TEXT PRIMARY KEY,
 		log_id     TEXT NOT NULL CHECK (log_id <> ''),
 		next       INTEGER NOT NULL CHECK (next >= 0),
@@ -36,7 +36,7 @@ var createTables = []string{
 	// The offsets [first, next) that a cursor passed without their being applied:
 	// records that failed so many attempts, or, with attempts 0, what a reset
 	// passed over, which may be nothing.
-	`CREATE TABLE IF NOT EXISTS evlog_skipped (
+	`CREATE TABLE IF NOT EXISTS main.evlog_skipped (
 		id       INTEGER PRIMARY KEY,
 		name     TEXT NOT NULL,
 		log_id   TEXT NOT NULL,
@@ -48,7 +48,7 @@ var createTables = []string{
 	) STRICT`,
 }
 
-// migrate creates the tables. Where they are there already it only reads.
+// migrate creates the tables that are missing. Where all are there it only reads.
 func (b *Bridge) migrate(ctx context.Context) error {
 	err := b.checkVersion(ctx)
 	if !errors.Is(err, ErrNoTables) {
@@ -76,14 +76,19 @@ func createSchema(u *unit) error {
 			return err
 		}
 	}
-	_, err := u.exec(`INSERT INTO evlog_schema (part, version) VALUES (?1, ?2) ON CONFLICT (part) DO NOTHING`,
+	_, err := u.exec(`INSERT INTO main.evlog_schema (part, version) VALUES (?1, ?2) ON CONFLICT (part) DO NOTHING`,
 		schemaPart, schemaVersion)
 	return err
 }
 
 func schemaVersionOf(ctx context.Context, q DBTX) (version int, err error) {
-	err = q.QueryRowContext(ctx, `SELECT version FROM evlog_schema WHERE part = ?1`, schemaPart).Scan(&version)
-	if errors.Is(err, sql.ErrNoRows) {
+	err = q.QueryRowContext(ctx, `SELECT version FROM main.evlog_schema WHERE part = ?1`, schemaPart).Scan(&version)
+	var tables int
+	if err == nil { // somebody may have dropped one
+		err = q.QueryRowContext(ctx, `SELECT count(*) FROM main.sqlite_schema
+			WHERE type = 'table' AND name IN ('evlog_cursor', 'evlog_skipped')`).Scan(&tables)
+	}
+	if errors.Is(err, sql.ErrNoRows) || err == nil && tables < 2 {
 		err = ErrNoTables
 	}
 	return version, tableError(err)

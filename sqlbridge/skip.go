@@ -26,7 +26,7 @@ type Skipped struct {
 // those of one name, or of all for the empty name. As Positions it needs no
 // Bridge.
 func Skips(ctx context.Context, q DBTX, name string) ([]Skipped, error) {
-	rows, err := q.QueryContext(ctx, `SELECT name, log_id, first, next, attempts, error, at_ms FROM evlog_skipped
+	rows, err := q.QueryContext(ctx, `SELECT name, log_id, first, next, attempts, error, at_ms FROM main.evlog_skipped
 		WHERE ?1 = '' OR name = ?1 ORDER BY id`, name)
 	if err != nil {
 		return nil, fmt.Errorf("sqlbridge: skips: %w", tableError(err))
@@ -49,7 +49,7 @@ func Skips(ctx context.Context, q DBTX, name string) ([]Skipped, error) {
 }
 
 func (b *Bridge) insertSkip(u *unit, s Skipped) error {
-	_, err := u.exec(`INSERT INTO evlog_skipped (name, log_id, first, next, attempts, error, at_ms)
+	_, err := u.exec(`INSERT INTO main.evlog_skipped (name, log_id, first, next, attempts, error, at_ms)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`,
 		s.Name, s.LogID, int64(s.Range.From), int64(s.Range.To), s.Attempts, s.Error, b.nowMS())
 	return err
@@ -80,7 +80,7 @@ func (b *Bridge) Skip(ctx context.Context, name string, offset uint64, reason st
 			return err
 		}
 		if !known {
-			return fmt.Errorf("%w: %q", cursor.ErrUnknownConsumer, name)
+			return cursor.ErrUnknownConsumer
 		}
 		m, err := b.move(name, p.LogID, offset, offset+1)
 		if err != nil {
@@ -105,7 +105,7 @@ func (b *Bridge) Reset(ctx context.Context, name, logID string, next uint64, rea
 		return err
 	}
 	err = b.inTx(ctx, func(u *unit) error {
-		if _, err := u.exec(`INSERT INTO evlog_cursor (name, log_id, next, updated_ms) VALUES (?1, ?2, 0, ?3)
+		if _, err := u.exec(`INSERT INTO main.evlog_cursor (name, log_id, next, updated_ms) VALUES (?1, ?2, 0, ?3)
 			ON CONFLICT (name) DO NOTHING`, m.name, m.logID, m.nowMS); err != nil {
 			return err
 		}
@@ -126,12 +126,12 @@ func passedOver(p Position, logID string, next uint64) evlog.OffsetRange {
 	return evlog.OffsetRange{From: next, To: next}
 }
 
-const resetCursor = `UPDATE evlog_cursor SET log_id = ?4, next = ?5, claimed = NULL, updated_ms = ?6
-	WHERE name = ?1 AND log_id = ?2 AND next = ?3`
+const resetCursor = `UPDATE main.evlog_cursor SET log_id = ?4, next = ?5, claimed = NULL, updated_ms = ?6
+	WHERE name = ?1 AND log_id = ?2 AND next = ?3 AND coalesce(claimed, 0) = ?7`
 
 // reset moves a cursor that stands at p to m.to.
 func (b *Bridge) reset(u *unit, p Position, m move, reason string, lost evlog.OffsetRange) error {
-	ok, err := changed(u.exec(resetCursor, m.name, p.LogID, int64(p.Next), m.logID, m.to, m.nowMS))
+	ok, err := changed(u.exec(resetCursor, m.name, p.LogID, int64(p.Next), m.logID, m.to, m.nowMS, int64(p.Claimed)))
 	if err != nil {
 		return err
 	}
@@ -146,9 +146,9 @@ func (b *Bridge) reset(u *unit, p Position, m move, reason string, lost evlog.Of
 // cursor.ErrUnknownConsumer: there is none.
 func (b *Bridge) Remove(ctx context.Context, name string) error {
 	err := b.inTx(ctx, func(u *unit) error {
-		ok, err := changed(u.exec(`DELETE FROM evlog_cursor WHERE name = ?1`, name))
+		ok, err := changed(u.exec(`DELETE FROM main.evlog_cursor WHERE name = ?1`, name))
 		if err == nil && !ok {
-			err = fmt.Errorf("%w: %q", cursor.ErrUnknownConsumer, name)
+			err = cursor.ErrUnknownConsumer
 		}
 		return err
 	})

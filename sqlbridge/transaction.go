@@ -40,7 +40,7 @@ import (
 //
 // n is how many records were committed; it is less than all when the time is
 // up, ctx has ended, or a record has failed, which is then in a.failed.
-func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, err error) {
+func (a *applier) transaction(ctx context.Context, p *patience, recs []evlog.Record) (n int, err error) {
 	u, err := a.b.begin(ctx)
 	if err != nil {
 		return 0, wrap("begin", a.name, err)
@@ -53,7 +53,8 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	if err := a.moveFirst(ctx, u, &m); err != nil {
 		return 0, wrap("advance", a.name, err)
 	}
-	t := newTx(u, a.texts, m)
+	t := newTx(u, a.texts, a.saveBatch, m)
+	defer t.leave() // before texts are used again, also when the handler panics
 	if a.o.Poison == Skip {
 		// The guard's savepoint has to be outside those of the records.
 		if err := t.guard(); err != nil {
@@ -62,7 +63,10 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	}
 	n, skips, err := a.handleAll(ctx, t, recs)
 	if t.hasEnded() {
-		return 0, errors.Join(err, a.committedByHandler(u))
+		if half := a.committedByHandler(u); half != nil {
+			err = half
+		}
+		return 0, err
 	}
 	if n == 0 || err != nil {
 		return 0, err
@@ -73,9 +77,13 @@ func (a *applier) transaction(ctx context.Context, recs []evlog.Record) (n int, 
 	}
 	if err := t.settle(to); err != nil {
 		t.end()
-		return 0, wrap("advance", a.name, errors.Join(err, a.committedByHandler(u)))
+		if half := a.committedByHandler(u); half != nil {
+			half.Under = half.To // it has begun another transaction
+			err = half
+		}
+		return 0, wrap("advance", a.name, err)
 	}
-	if err := u.commit(ctx); err != nil {
+	if err := u.commit(ctx, p); err != nil {
 		return 0, wrap("commit", a.name, err)
 	}
 	a.committed(uint64(to))
@@ -99,12 +107,14 @@ func (a *applier) moveFirst(ctx context.Context, u *unit, m *move) error {
 
 // committedByHandler tells whether a transaction that ended under a handler was
 // committed: then the claim has become visible.
-func (a *applier) committedByHandler(u *unit) error {
+func (a *applier) committedByHandler(u *unit) *CommittedError {
 	p, _, err := position(u.ctx, u.conn, a.name)
-	if err == nil && p.Claimed != 0 {
-		err = &CommittedError{Name: a.name, From: p.Next, To: p.Claimed}
+	if err != nil || p.Claimed == 0 {
+		return nil // the next transaction finds out
 	}
-	return err
+	half := p.committed()
+	half.Under = a.last
+	return half
 }
 
 // handleAll calls the handler for one record after the other, and returns how
@@ -122,23 +132,30 @@ func (a *applier) handleAll(ctx context.Context, t *Tx, recs []evlog.Record) (n 
 		if a.limit > 0 && i > 0 && a.b.clock.Elapsed()-start >= a.limit {
 			return i, skips, nil
 		}
+		a.last = rec.Offset
 		err := a.handleOne(t, rec)
 		switch {
 		case err == nil:
 			continue
+		case t.endedUnseen():
+			if !errors.Is(err, ErrTxEnded) {
+				err = fmt.Errorf("%w: %w", ErrTxEnded, err)
+			}
+			a.fail(failure{offset: rec.Offset, err: fmt.Errorf("%w: %w", ErrUnseen, err), stop: true, final: true})
+			return 0, nil, nil
 		case t.metLock(err):
 			return 0, nil, &lockError{&cursor.HandlerError{Name: a.name, Offset: rec.Offset, Err: err}}
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return a.stopped(ctx, t, i, skips)
 		}
-		f := a.fail(rec.Offset, err)
+		f := a.fail(failure{offset: rec.Offset, err: err, stop: t.metFault(err), elsewhere: IsBusy(err)})
 		if t.hasEnded() || a.o.Poison != Skip {
 			return 0, nil, nil
 		}
 		if err := a.undo(t); err != nil {
 			return 0, nil, wrap("undo a record", a.name, err)
 		}
-		if f.times < a.o.Attempts {
+		if f.stop || !a.exhausted(f) {
 			return i, skips, nil
 		}
 		s := a.skipOf(f)
@@ -170,7 +187,7 @@ func (a *applier) stopped(ctx context.Context, t *Tx, n int, skips []Skipped) (i
 // there.
 func (a *applier) handleOne(t *Tx, rec evlog.Record) error {
 	if a.o.Poison == Skip {
-		if err := t.own(`SAVEPOINT evlog_record`); err != nil {
+		if err := t.own(a.saveRecord.begin); err != nil {
 			return err
 		}
 	}
@@ -183,7 +200,7 @@ func (a *applier) handleOne(t *Tx, rec evlog.Record) error {
 		return err
 	}
 	if a.o.Poison == Skip {
-		if err := t.own(`RELEASE evlog_record`); err != nil {
+		if err := t.own(a.saveRecord.release); err != nil {
 			return fmt.Errorf("%w: %w", ErrTxEnded, err)
 		}
 	}
@@ -193,9 +210,9 @@ func (a *applier) handleOne(t *Tx, rec evlog.Record) error {
 // undo takes back what the record did.
 func (a *applier) undo(t *Tx) error {
 	if !a.b.rules.Off(sqlrule.Savepoint) {
-		if err := t.own(`ROLLBACK TO evlog_record`); err != nil {
+		if err := t.own(a.saveRecord.back); err != nil {
 			return err
 		}
 	}
-	return t.own(`RELEASE evlog_record`)
+	return t.own(a.saveRecord.release)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 
 	"github.com/evlog-go/evlog/internal/sqldb"
 	"github.com/evlog-go/evlog/internal/sqlrule"
@@ -36,7 +35,8 @@ func (b *Bridge) begin(ctx context.Context) (*unit, error) {
 	}
 	u := &unit{b: b, ctx: b.statementContext(ctx), conn: conn}
 	if u.tx, err = conn.BeginTx(u.ctx, nil); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close()
+		return nil, err
 	}
 	return u, nil
 }
@@ -44,7 +44,7 @@ func (b *Bridge) begin(ctx context.Context) (*unit, error) {
 // inTx runs f in a transaction and commits, and does it again while the
 // database is locked.
 func (b *Bridge) inTx(ctx context.Context, f func(u *unit) error) error {
-	return b.retry(ctx, func() error {
+	return b.retry(ctx, func(p *patience) error {
 		u, err := b.begin(ctx)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (b *Bridge) inTx(ctx context.Context, f func(u *unit) error) error {
 		if err := f(u); err != nil {
 			return err
 		}
-		return u.commit(ctx)
+		return u.commit(ctx, p)
 	})
 }
 
@@ -68,7 +68,7 @@ func (u *unit) prepared(st *sql.Stmt, args ...any) (sql.Result, error) {
 
 // commit commits. After an error that is not about a lock, the cursor in the
 // database tells whether it was committed all the same.
-func (u *unit) commit(ctx context.Context) error {
+func (u *unit) commit(ctx context.Context, p *patience) error {
 	if u.b.wal {
 		err := u.tx.Commit()
 		u.done = err == nil
@@ -78,15 +78,16 @@ func (u *unit) commit(ctx context.Context) error {
 	// leaves the transaction open. The COMMIT is tried again, and SQLite lets no
 	// new reader in meanwhile. Tx.Commit cannot do that: drivers have to roll
 	// back when it fails.
-	commit := func() error {
+	for {
 		_, err := u.exec(`COMMIT`)
 		u.done = err == nil
-		return err
+		if u.done || u.b.rules.Off(sqlrule.CommitRetry) {
+			return err
+		}
+		if err := p.again(ctx, err); err != nil {
+			return err
+		}
 	}
-	if u.b.rules.Off(sqlrule.CommitRetry) {
-		return commit()
-	}
-	return u.b.retry(ctx, commit)
 }
 
 // close ends the transaction if it has not ended, and gives the connection

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,8 +51,10 @@ func begins(ctx context.Context, q DBTX, notInTx error) error {
 	_, err := q.ExecContext(ctx, `BEGIN`)
 	switch {
 	case err == nil: // now it is in one, and must not stay so
-		_, err = q.ExecContext(ctx, `ROLLBACK`)
-		return errors.Join(notInTx, err)
+		if _, err = q.ExecContext(ctx, `ROLLBACK`); err != nil {
+			return fmt.Errorf("%w: %w", notInTx, err)
+		}
+		return notInTx
 	case strings.Contains(err.Error(), inTxText):
 		return nil
 	}
@@ -104,17 +107,29 @@ var busyTexts = []string{
 
 // IsBusy reports whether err says that another connection is in the way
 // (SQLITE_BUSY, SQLITE_LOCKED).
-func IsBusy(err error) bool {
+func IsBusy(err error) bool { return saysOne(err, busyTexts) }
+
+// faultTexts are what SQLite says when the trouble is not the statement's.
+var faultTexts = []string{
+	"database or disk is full",             // SQLITE_FULL
+	"disk I/O error",                       // SQLITE_IOERR
+	"attempt to write a readonly database", // SQLITE_READONLY
+	"database disk image is malformed",     // SQLITE_CORRUPT
+	"out of memory",                        // SQLITE_NOMEM
+	"unable to open database file",         // SQLITE_CANTOPEN
+	"file is not a database",               // SQLITE_NOTADB
+}
+
+// IsFault reports whether err is about the machine or the file, so that the same
+// statement with other values would fail too.
+func IsFault(err error) bool { return saysOne(err, faultTexts) }
+
+func saysOne(err error, texts []string) bool {
 	if err == nil {
 		return false
 	}
 	text := err.Error()
-	for _, t := range busyTexts {
-		if strings.Contains(text, t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(text, t) })
 }
 
 // IsFull reports whether err says that the database has no room (SQLITE_FULL),

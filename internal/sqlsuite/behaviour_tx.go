@@ -3,6 +3,7 @@ package sqlsuite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -188,4 +189,7 @@ func testIsBusy(t *testing.T, e *env) {
 	require.Error(t, err)
 	require.False(t, sqlbridge.IsBusy(err))
 	require.False(t, sqlbridge.IsBusy(nil))
+	for _, text := range []string{"database table is locked: noise", "database schema is locked: main", "locking protocol"} {
+		require.True(t, sqlbridge.IsBusy(errors.New("driver: "+text)))
+	}
 }

@@ -21,11 +21,11 @@ var guardRules = []rule{
 	{name: "or_rollback_while_rows_are_open", off: sqlrule.Guard, check: ruleOrRollbackInRows},
 	{name: "or_rollback_in_forgotten_row", off: sqlrule.Guard, check: ruleOrRollbackForgotten},
 	{name: "or_rollback_in_one_of_many_rows", off: sqlrule.Guard, check: func(e *env) error { return ruleOrRollbackKept(e, 100) }},
-	{name: "handler_rolls_back", off: sqlrule.Guard, check: ruleHandlerRollsBack},
+	{name: "handler_rolls_back_hidden", off: sqlrule.Guard, check: ruleHandlerRollsBackHidden},
 	{name: "handler_rolls_back_raw", off: sqlrule.Guard, check: ruleHandlerRollsBackRaw},
 	{name: "handler_begins_again", off: sqlrule.Guard, check: ruleHandlerBeginsAgain},
-	{name: "handler_commits", off: sqlrule.Claim, check: ruleHandlerCommits},
 	{name: "handler_commits_hidden", off: sqlrule.Claim, check: ruleHandlerCommitsHidden},
+	{name: "handler_commits_behind", off: sqlrule.Claim, check: ruleHandlerCommitsBehind},
 	{name: "handler_commits_in_query", off: sqlrule.Claim, check: ruleHandlerCommitsInQuery},
 	{name: "handler_commits_prepared", off: sqlrule.Claim, check: ruleHandlerCommitsPrepared},
 	{name: "handler_commits_raw", off: sqlrule.Claim, check: ruleHandlerCommitsRaw},
@@ -151,8 +151,9 @@ func drain(rows *sql.Rows) {
 	_ = rows.Close()
 }
 
-func ruleHandlerRollsBack(e *env) error {
-	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) { _, _ = tx.ExecContext(ctx, `ROLLBACK`) })
+// The text does not begin with the word.
+func ruleHandlerRollsBackHidden(e *env) error {
+	return e.dies(func(ctx context.Context, tx *sqlbridge.Tx) { _, _ = tx.ExecContext(ctx, `/* by hand */ ROLLBACK`) })
 }
 
 func ruleHandlerRollsBackRaw(e *env) error {
@@ -181,7 +182,8 @@ func ruleHandlerBeginsAgain(e *env) error {
 
 // commits runs a batch in which the handler commits in record 3. What is applied
 // cannot be told from the cursor any more; so nobody may go on as if it could.
-func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) error {
+// under is the record under which it is noticed, 10 if that is not known.
+func (e *env) commits(under uint64, commit func(ctx context.Context, tx *sqlbridge.Tx) error) error {
 	l := logOf("A", 0, 10)
 	calls := 0
 	h := func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
@@ -193,7 +195,7 @@ func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) 
 	}
 	err := e.process(l, l.all(0), h, nil)
 	var half *sqlbridge.CommittedError
-	if !errors.As(err, &half) || half.From != 0 || half.To != 10 {
+	if !errors.As(err, &half) || half.From != 0 || half.To != 10 || half.Under != under {
 		return wrongf("the error is %v, and the cursor stands at %d", err, e.cursor())
 	}
 	before := calls
@@ -218,24 +220,27 @@ func (e *env) commits(commit func(ctx context.Context, tx *sqlbridge.Tx) error) 
 	)
 }
 
-func ruleHandlerCommits(e *env) error {
-	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
-		_, err := tx.ExecContext(ctx, `COMMIT`)
+const hiddenCommit = `/* by hand */ COMMIT`
+
+// The text does not begin with the word.
+func ruleHandlerCommitsHidden(e *env) error {
+	return e.commits(3, func(ctx context.Context, tx *sqlbridge.Tx) error {
+		_, err := tx.ExecContext(ctx, hiddenCommit)
 		return err
 	})
 }
 
 // The text begins like a harmless one.
-func ruleHandlerCommitsHidden(e *env) error {
-	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+func ruleHandlerCommitsBehind(e *env) error {
+	return e.commits(3, func(ctx context.Context, tx *sqlbridge.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO noise (x) VALUES (1); COMMIT`)
 		return err
 	})
 }
 
 func ruleHandlerCommitsInQuery(e *env) error {
-	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
-		rows, err := tx.QueryContext(ctx, `COMMIT`)
+	return e.commits(3, func(ctx context.Context, tx *sqlbridge.Tx) error {
+		rows, err := tx.QueryContext(ctx, hiddenCommit)
 		if err != nil {
 			return err
 		}
@@ -247,8 +252,8 @@ func ruleHandlerCommitsInQuery(e *env) error {
 }
 
 func ruleHandlerCommitsPrepared(e *env) error {
-	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
-		st, err := tx.PrepareContext(ctx, `COMMIT`)
+	return e.commits(3, func(ctx context.Context, tx *sqlbridge.Tx) error {
+		st, err := tx.PrepareContext(ctx, hiddenCommit)
 		if err != nil {
 			return err
 		}
@@ -258,11 +263,11 @@ func ruleHandlerCommitsPrepared(e *env) error {
 }
 
 func ruleHandlerCommitsRaw(e *env) error {
-	return e.commits(func(_ context.Context, tx *sqlbridge.Tx) error { return tx.Raw().Commit() })
+	return e.commits(3, func(_ context.Context, tx *sqlbridge.Tx) error { return tx.Raw().Commit() })
 }
 
 func ruleHandlerCommitsAndBegins(e *env) error {
-	return e.commits(func(ctx context.Context, tx *sqlbridge.Tx) error {
+	return e.commits(10, func(ctx context.Context, tx *sqlbridge.Tx) error {
 		raw := tx.Raw()
 		_, err1 := raw.ExecContext(ctx, `COMMIT`)
 		_, err2 := raw.ExecContext(ctx, `BEGIN`)
