@@ -10,6 +10,7 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/evlog/table"
 )
 
 // Each function below holds a block of README.md between "region" and "end".
@@ -93,6 +94,31 @@ func lookUp(ctx context.Context, r *evlog.Reader) error {
 		return err
 	}
 	fmt.Println(rec.Offset, string(rec.Value))
+	// end
+	return nil
+}
+
+func currentValues(ctx context.Context, log *evlog.Log) error {
+	// region: table
+	lamps, err := table.Open(ctx, log.Reader(), nil) // reads the log once
+	if err != nil {
+		return err // *table.FullError: more than Options.MaxBytes
+	}
+	defer lamps.Close()
+
+	offset, err := log.Append(ctx, evlog.Record{Key: []byte("kitchen"), Value: []byte("on")})
+	if err != nil {
+		return err
+	}
+	if err := lamps.Wait(ctx, offset+1); err != nil { // until the view has it
+		return err
+	}
+	if lamp, ok := lamps.Get("kitchen"); ok {
+		fmt.Println(lamp.Offset, string(lamp.Value))
+	}
+	for name, lamp := range lamps.All() { // a snapshot
+		fmt.Println(name, string(lamp.Value))
+	}
 	// end
 	return nil
 }
@@ -219,6 +245,21 @@ func Example_lookUp() {
 	// 8 03:00:00
 	// 9 03:30:00
 	// 9 hello 9
+}
+
+func Example_currentValues() {
+	ctx := context.Background()
+	inTemp(func() error {
+		log, err := evlog.Open(ctx, "events", nil)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		return currentValues(ctx, log)
+	})
+	// Output:
+	// 0 on
+	// kitchen on
 }
 
 func Example_errors() {
