@@ -27,29 +27,36 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 func (r *Reader) runBackward(ctx context.Context, d format.Durable, before uint64, yield func(Record, error) bool) {
 	w := r.newWalker(0, d)
 	defer w.close()
-	err := w.backward(ctx, min(before, d.NextOffset), yield)
+	err := w.backward(ctx, min(before, d.NextOffset), 0, yield)
 	if err != nil && err != errStopped {
 		yield(Record{}, r.closedOr(err))
 	}
 }
 
 // backward goes through the segments from the one that before is in down to the
-// first. Each is opened by a listing made before; one that is gone by then was
-// removed from the old end, or merged into the one below it, where the records
-// are found because before only ever moves down by what was yielded.
-func (w *walker) backward(ctx context.Context, before uint64, yield func(Record, error) bool) error {
+// first, or to the record with offset floor. Each is opened by a listing made
+// before; one that is gone by then was removed from the old end, or merged into
+// the one below it, where the records are found because before only ever moves
+// down by what was yielded.
+func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(Record, error) bool) error {
 	segments, err := w.listActive()
 	if err != nil {
 		return err
 	}
 	vanished := 0
-	for before > 0 {
+	for before > floor {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		base, ok := segments.covering(before - 1)
 		if !ok {
 			return nil
+		}
+		if _, skips, err := w.skips(base, segments); err != nil {
+			return err
+		} else if skips {
+			before = base
+			continue
 		}
 		w.next = base
 		if err := w.enter(base, segments); err != nil {
@@ -64,7 +71,7 @@ func (w *walker) backward(ctx context.Context, before uint64, yield func(Record,
 		if err := w.checkAbove(segments); err != nil {
 			return err
 		}
-		if before, err = w.segmentBackward(ctx, before, yield); err != nil {
+		if before, err = w.segmentBackward(ctx, before, floor, yield); err != nil {
 			return err
 		}
 	}
@@ -107,41 +114,71 @@ func (w *walker) checkAbove(segments listing) error {
 	}
 }
 
-// segmentBackward yields the records of the entered segment that lie below
-// before, and returns the new before: the segment's base.
-func (w *walker) segmentBackward(ctx context.Context, before uint64, yield func(Record, error) bool) (uint64, error) {
+// segmentBackward yields the records of the entered segment from floor on that
+// lie below before, and returns the new before: the segment's base, or floor.
+func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yield func(Record, error) bool) (uint64, error) {
 	base := w.seg.base
 	entries, err := w.seg.entries(w.r, w.validEnd())
 	if err != nil && !noIndex(err) {
 		return 0, err
 	}
+	s := stretch{end: w.validEnd(), want: format.IndexBlockSize}
 	for before > base {
-		block, err := w.block(ctx, entries, before)
-		for i := len(block) - 1; i >= 0 && err == nil; i-- {
+		err := w.readStretch(ctx, &s, entries, before)
+		for i := len(s.places) - 1; i >= 0 && err == nil; i-- {
 			var h format.Header
 			var rec []byte
-			w.fr.seek(block[i].pos, block[i].offset)
-			if h, rec, err = w.fr.next(); err != nil {
+			if h, rec, err = w.placed(&s, s.places[i]); err != nil {
 				break
 			}
+			if h.Offset < floor {
+				return floor, nil
+			}
 			w.doubts = 0
-			before = h.Offset
+			before, s.end, s.inside = h.Offset, s.places[i].pos, true
 			if !yield(recordOf(h, rec), nil) {
 				return 0, errStopped
 			}
+		}
+		if invalidRecord(err) && s.want > format.IndexBlockSize {
+			s.want = format.IndexBlockSize // yield what is near above the damage
+			continue
 		}
 		if err != nil {
 			if err := w.lookAgain(err); err != nil {
 				return 0, err
 			}
+			s.end, s.inside = w.validEnd(), false
 			continue
 		}
-		if len(block) == 0 {
+		if len(s.places) == 0 {
 			break
 		}
+		s.want = min(2*s.want, maxStretch)
 	}
 	return base, nil
 }
+
+// stretch is a part of a segment that is read in one piece, so that its records
+// can be yielded from the last to the first without reading them again.
+type stretch struct {
+	end    int64 // records from here on were yielded, or are beyond the limit
+	inside bool  // end is where the last record that was yielded begins
+	want   int64 // bytes to read at least
+	places []place
+	start  int64 // where it begins
+	held   bool  // all of it is in the walker's buffer
+}
+
+// place is where a record stands.
+type place struct {
+	offset uint64
+	pos    int64
+}
+
+// maxStretch bounds a stretch. The first ones are shorter: whoever reads backward
+// often wants few records.
+const maxStretch = 64 << 10
 
 // lookAgain takes the file's size anew where reading backward met bytes that
 // are no record: the writer may have rolled and cut the zeros that it had
@@ -154,42 +191,73 @@ func (w *walker) lookAgain(err error) error {
 	return w.measure()
 }
 
-// place is where a record stands.
-type place struct {
-	offset uint64
-	pos    int64
-}
-
-// block finds the last records below before: those from an index entry on.
-func (w *walker) block(ctx context.Context, entries entryList, before uint64) ([]place, error) {
-	start := place{offset: w.seg.base}
-	if entries != nil {
-		e, ok, err := lastEntry(entries, func(e format.IndexEntry) bool { return e.Offset < before })
-		if err != nil && !noIndex(err) {
-			return nil, err
-		}
-		if err == nil && ok && trustEntry(w.seg.f, e, w.fr.limit) {
-			start = place{e.Offset, e.Pos}
-		}
+// readStretch finds the last records below before: those from an index entry
+// on.
+func (w *walker) readStretch(ctx context.Context, s *stretch, entries entryList, before uint64) error {
+	start, offset, err := w.stretchStart(s, entries, before)
+	if err != nil {
+		return err
 	}
-	w.fr.seek(start.pos, start.offset)
-	w.fr.ahead = scanSlack + format.IndexBlockSize
-	var block []place
+	w.fr.seek(start, offset)
+	w.fr.ahead = max(s.end-start, 1)
+	if !s.inside {
+		w.fr.ahead = min(w.fr.ahead, s.want+format.IndexBlockSize+scanSlack)
+	}
+	w.fr.fills = 0
+	s.start, s.places = start, s.places[:0]
 	for {
 		pos := w.fr.pos
+		if pos >= s.end {
+			s.held = w.fr.fills <= 1
+			return nil
+		}
 		h, _, err := w.fr.next()
 		if err == nil && h.Offset < before {
-			block = append(block, place{h.Offset, pos})
-			if len(block)%1024 == 0 && ctx.Err() != nil {
-				return nil, ctx.Err()
+			s.places = append(s.places, place{h.Offset, pos})
+			if len(s.places)%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
 			}
 			continue
 		}
-		if err == nil || w.blockEnds(pos, err) {
-			return block, nil
+		if err != nil && !w.blockEnds(pos, err) {
+			return notEOF(err)
 		}
-		return nil, notEOF(err)
+		s.held = w.fr.fills <= 1
+		return nil
 	}
+}
+
+// placed returns a record of the stretch, whose checksum was tested when the
+// stretch was read, or is now.
+func (w *walker) placed(s *stretch, p place) (format.Header, []byte, error) {
+	if !s.held {
+		w.fr.seek(p.pos, p.offset)
+		return w.fr.next()
+	}
+	rec := w.fr.buf[p.pos-s.start:]
+	h := format.ParseHeader(rec)
+	return h, rec[:h.Size():h.Size()], nil
+}
+
+// stretchStart finds the place to read a stretch from: the last entry that is
+// far enough below its end, or else the last one below before.
+func (w *walker) stretchStart(s *stretch, entries entryList, before uint64) (pos int64, offset uint64, err error) {
+	if entries == nil {
+		return 0, w.seg.base, nil
+	}
+	e, ok, err := lastEntry(entries, func(e format.IndexEntry) bool {
+		return e.Offset < before && e.Pos <= s.end-s.want
+	})
+	if err == nil && !ok {
+		return 0, w.seg.base, nil // all of it is not more than was wanted
+	}
+	if err != nil && !noIndex(err) {
+		return 0, 0, err
+	}
+	if err == nil && trustEntry(w.seg.f, e, w.fr.limit) {
+		return e.Pos, e.Offset, nil
+	}
+	return 0, w.seg.base, nil
 }
 
 // blockEnds reports whether err at pos is the end of what there is to read in

@@ -32,6 +32,7 @@ type frames struct {
 	buf        []byte // scratch; unread bytes of the file from pos on are buf[start:end]
 	start, end int
 	pooled     *[]byte // what buf came from, to be given back
+	fills      int     // reads of the file since it was last set to 0
 }
 
 // newFrames reads f from pos on, where no offset below lowest may stand.
@@ -85,6 +86,7 @@ func (s *frames) nextLarge(h format.Header) (format.Header, []byte, error) {
 	if err := s.checkLarge(h); err != nil {
 		return h, nil, err
 	}
+	s.fills += 2 // what the buffer held is lost
 	size := h.Size()
 	if s.brief {
 		size = format.HeaderSize + int64(h.KeyLen)
@@ -137,6 +139,7 @@ func (s *frames) fill(need int) error {
 	if len(s.buf)-s.start < want {
 		s.makeRoom(want)
 	}
+	s.fills++
 	err := readFull(s.f, s.buf[s.end:s.start+want], s.pos+int64(s.end-s.start))
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package evlog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,36 +218,3 @@ func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
 // scanSlack is what a look-up reads beyond the distance of two index entries,
 // so that the record at its end is mostly in the same read.
 const scanSlack = 1 << 10
-
-// ByKey yields the records with this key from offset from on. It reads the
-// log from there.
-func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		for rec, err := range r.Records(ctx, from) {
-			if err == nil && !bytes.Equal(rec.Key, key) {
-				continue
-			}
-			if !yield(rec, err) {
-				return
-			}
-		}
-	}
-}
-
-// Latest returns the newest record with this key, which stays valid; that may
-// be a tombstone. ErrNotFound: there is none. It reads the log from its end.
-func (r *Reader) Latest(ctx context.Context, key []byte) (Record, error) {
-	_, next, err := r.Bounds(ctx)
-	if err != nil {
-		return Record{}, err
-	}
-	for rec, err := range r.Backward(ctx, next) {
-		if err != nil {
-			return Record{}, err
-		}
-		if bytes.Equal(rec.Key, key) {
-			return rec.Clone(), nil
-		}
-	}
-	return Record{}, fmt.Errorf("evlog: latest of key %q: %w", key, ErrNotFound)
-}

@@ -33,6 +33,7 @@ type Reader struct {
 	segments listing    // the directory as last listed
 	files    fileCache
 	times    map[uint64]segTimes
+	filters  map[uint64]knownFilter // of closed segments; at most maxKnownFilters
 	meta     *meta
 	metaErr  error
 	noted    string // the last notice about DURABLE, so that it is given once
@@ -78,7 +79,7 @@ func OpenReader(ctx context.Context, dir string, opts *ReaderOptions) (*Reader, 
 func newReader(d vfs.Dir, o ReaderOptions, src durableSource) *Reader {
 	return &Reader{
 		dir: d, logger: o.Logger, clock: o.Clock, opts: o, src: src,
-		times: map[uint64]segTimes{},
+		times: map[uint64]segTimes{}, filters: map[uint64]knownFilter{},
 	}
 }
 

@@ -18,6 +18,7 @@ type walker struct {
 	r     *Reader
 	next  uint64         // the record wanted: the first with this offset or a higher one
 	limit format.Durable // records below limit.NextOffset may be read
+	key   *wantedKey     // segments that cannot hold it are passed over; nil: none are
 
 	seg      *segFile // being read; nil: to be found
 	fr       frames
@@ -128,12 +129,30 @@ func (w *walker) find(ctx context.Context) error {
 	}
 	base, ok := segments.covering(w.next)
 	if ok {
-		err = w.enter(base, segments)
+		err = w.enterNext(ctx, base, segments)
 		if err == nil || !gone(err) {
 			return err
 		}
 	}
 	return w.relist(ctx)
+}
+
+// enterNext is enter for going up: where a key is wanted, it goes on to the
+// first segment from base on that may hold it.
+func (w *walker) enterNext(ctx context.Context, base uint64, segments listing) error {
+	for {
+		above, skips, err := w.skips(base, segments)
+		if err != nil {
+			return err
+		}
+		if !skips {
+			return w.enter(base, segments)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		w.next, base = above, above
+	}
 }
 
 // enter opens a segment and goes to the first record at or after next, or as
@@ -301,7 +320,7 @@ func (w *walker) missingBelow(base uint64) error {
 
 // enterListed enters a segment of the listing that is in use.
 func (w *walker) enterListed(ctx context.Context, base uint64) error {
-	err := w.enter(base, w.segments)
+	err := w.enterNext(ctx, base, w.segments)
 	if err == nil || !gone(err) {
 		return err
 	}
@@ -340,7 +359,7 @@ func (w *walker) relist(ctx context.Context) error {
 		}
 		base, ok := segments.covering(w.next)
 		if ok {
-			err = w.enter(base, segments)
+			err = w.enterNext(ctx, base, segments)
 			if err == nil || !gone(err) || tries >= maxVanished {
 				return err
 			}

@@ -1,0 +1,230 @@
+package evlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+
+	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// ByKey yields the records with this key from offset from on, as Records does.
+// It passes over the segments whose key filter says that they hold none. Beside
+// compaction it yields those that are left when it gets there.
+func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		w, err := r.start(ctx, from)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		w.key = wantKey(key)
+		w.run(ctx, func(rec Record, err error) bool {
+			return err == nil && !bytes.Equal(rec.Key, key) || yield(rec, err)
+		})
+	}
+}
+
+// Latest returns the newest record with this key, which stays valid; that may
+// be a tombstone. ErrNotFound: there is none. It looks from the end of the log
+// on, and passes over the segments whose key filter says that they hold none: of
+// a segment that does not hold the key 4 KiB are read, in 99.7 % of all cases.
+func (r *Reader) Latest(ctx context.Context, key []byte) (Record, error) {
+	d, err := r.durable(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	var latest Record
+	found := false
+	for floor := uint64(0); ; {
+		rec, ok, err := r.latest(ctx, key, d, floor)
+		if err != nil {
+			return Record{}, r.closedOr(err)
+		}
+		if ok {
+			latest, found = rec, true
+		}
+		// Compaction removes a record for the sake of a newer one in a closed
+		// segment. Where the newer one came after d was taken, neither was seen; but
+		// then that segment has been closed since.
+		floor = d.NextOffset
+		before := d.Base
+		if d, err = r.durable(ctx); err != nil {
+			return Record{}, err
+		}
+		if d.Base == before {
+			break
+		}
+	}
+	if !found {
+		return Record{}, fmt.Errorf("evlog: latest of key %q: %w", key, ErrNotFound)
+	}
+	return latest, nil
+}
+
+// latest returns the newest record with this key among those with offsets from
+// floor on that are durable by d.
+func (r *Reader) latest(ctx context.Context, key []byte, d format.Durable, floor uint64) (rec Record, found bool, err error) {
+	w := r.newWalker(0, d)
+	defer w.close()
+	w.key = wantKey(key)
+	err = w.backward(ctx, d.NextOffset, floor, func(got Record, _ error) bool {
+		if found = bytes.Equal(got.Key, key); found {
+			rec = got.Clone()
+		}
+		return !found
+	})
+	if err == errStopped {
+		err = nil
+	}
+	return rec, found, err
+}
+
+// wantedKey is the key that a walker looks for.
+type wantedKey struct{ hash uint64 }
+
+// wantKey returns nil for no key: no filter knows records without one.
+func wantKey(key []byte) *wantedKey {
+	if len(key) == 0 {
+		return nil
+	}
+	return &wantedKey{format.KeyHash(key)}
+}
+
+// skips reports whether the segment, which ends where the one named above
+// begins, can be passed over unread: it was closed when the limit was taken, and
+// by its key filter no record in it has the key wanted.
+func (w *walker) skips(base uint64, segments listing) (above uint64, skips bool, err error) {
+	if w.key == nil || base >= w.limit.Base {
+		return 0, false, nil
+	}
+	above, ok := segments.above(base)
+	if !ok {
+		return 0, false, nil
+	}
+	may, err := w.r.mayHold(base, above, w.key.hash)
+	return above, !may, err
+}
+
+// maxKnownFilters bounds what a reader remembers of key filters: 1 MiB.
+const maxKnownFilters = 16384
+
+// knownFilter is what is remembered of a closed segment whose index was found to
+// match, so that asking its filter takes one read. It counts while the segment's
+// file has this size and modification time, and a block of the filter counts
+// while it has this filter's id: what replaces the segment by one with other
+// records replaces the index too, before those records are gone elsewhere.
+type knownFilter struct {
+	size, modified int64
+	end            uint64 // of the segment, by its index
+	pos            int64  // of the first block
+	shape          format.FilterShape
+}
+
+// errOtherFilter: what was remembered is not what is there.
+var errOtherFilter = errors.New("the index was replaced")
+
+// mayHold asks the key filter of a closed segment for a key's hash. Where there
+// is none, or it cannot be read or believed, the segment may hold the key; so it
+// may where its index does not say that it ends at above, because whether a file
+// between is missing is for those to find out who go through it.
+func (r *Reader) mayHold(base, above uint64, hash uint64) (bool, error) {
+	r.mu.Lock()
+	k, ok := r.filters[base]
+	r.mu.Unlock()
+	if ok {
+		may, err := r.askKnown(base, k, hash)
+		if err == nil || !noIndex(err) {
+			return may || k.end != above, r.closedOr(err)
+		}
+	}
+	k, may, err := r.askAnew(base, hash)
+	if err != nil {
+		if noIndex(err) || gone(err) {
+			err = nil
+		}
+		return true, r.closedOr(err)
+	}
+	return may || k.end != above, nil
+}
+
+// askKnown reads the hash's block by what is remembered of the index.
+func (r *Reader) askKnown(base uint64, k knownFilter, hash uint64) (bool, error) {
+	info, err := r.dir.Stat(format.SegmentName(base))
+	if err != nil {
+		return true, err
+	}
+	if info.Size() != k.size || info.ModTime().UnixNano() != k.modified {
+		return true, errOtherFilter
+	}
+	if k.shape.Blocks == 0 {
+		return false, nil
+	}
+	f, err := r.dir.OpenFile(format.IndexName(base), os.O_RDONLY, 0)
+	if err != nil {
+		return true, err
+	}
+	defer f.Close()
+	return askFilter(f, k.pos, k.shape, hash)
+}
+
+// askAnew opens the index, compares it with the segment, and remembers it.
+func (r *Reader) askAnew(base uint64, hash uint64) (k knownFilter, may bool, err error) {
+	s, err := r.acquire(base)
+	if err != nil {
+		return k, true, err
+	}
+	defer r.release(s)
+	info, err := s.f.Stat()
+	if err != nil {
+		return k, true, err
+	}
+	x, err := openIndex(r.dir, base, s.f)
+	if err != nil {
+		return k, true, err
+	}
+	defer x.close()
+	if !x.header.Filter.There {
+		return k, true, errNoFilter
+	}
+	k = knownFilter{
+		size: info.Size(), modified: info.ModTime().UnixNano(), end: x.header.End,
+		pos: x.header.FilterBlockPos(0), shape: x.header.Filter,
+	}
+	if k.shape.Blocks > 0 {
+		may, err = askFilter(x.f, k.pos, k.shape, hash)
+	}
+	if err == nil {
+		r.remember(base, k)
+	}
+	return k, may, err
+}
+
+func (r *Reader) remember(base uint64, k knownFilter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.filters) >= maxKnownFilters {
+		clear(r.filters)
+	}
+	r.filters[base] = k
+}
+
+// askFilter reads the block that a hash belongs to.
+func askFilter(f vfs.File, pos int64, shape format.FilterShape, hash uint64) (bool, error) {
+	buf := smallBuffers.Get().(*[]byte)
+	defer smallBuffers.Put(buf)
+	n := int64(shape.BlockBytes)
+	b := (*buf)[:n]
+	if err := readFull(f, b, pos+n*int64(shape.Block(hash))); err != nil {
+		return true, err
+	}
+	block, err := shape.ParseFilterBlock(b)
+	if err != nil {
+		return true, err
+	}
+	return block.MayHold(hash), nil
+}
