@@ -136,10 +136,10 @@ func (r *Reader) mayHold(base, above uint64, hash uint64) (bool, error) {
 	r.mu.Lock()
 	k, ok := r.filters[base]
 	r.mu.Unlock()
-	if ok {
+	if ok && k.end == above {
 		may, err := r.askKnown(base, k, hash)
 		if err == nil || !noIndex(err) {
-			return may || k.end != above, r.closedOr(err)
+			return may, r.closedOr(err)
 		}
 	}
 	k, may, err := r.askAnew(base, hash)
