@@ -248,7 +248,7 @@ func (l *Log) checkOffsetsLocked(records []Record, src offsetSource) error {
 func (l *Log) encodeLocked(records []Record, size, now int64, src offsetSource, wait bool) *chunk {
 	// The writer rolls before a batch, never inside one, and never an empty
 	// segment.
-	if l.segBytes > 0 && l.segBytes+size > l.config.SegmentBytes {
+	if l.segBytes > 0 && l.segBytes+size > l.rollBytes {
 		l.beginSegmentLocked()
 	}
 	c := l.curLocked()

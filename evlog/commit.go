@@ -159,6 +159,7 @@ func (l *Log) written(c *chunk) {
 	first := a.pos == 0
 	a.pos += n
 	l.zero.extend(a.pos, n)
+	l.retain.grown(a.pos)
 	a.next = c.next
 	c.buf, c.pending = c.buf[:0], c.pending[:0]
 	l.mu.Lock()
@@ -236,6 +237,7 @@ func (l *Log) publish() error {
 	if err := l.act.durable.publish(p, l.activeInPlace); err != nil {
 		return l.poison(fmt.Errorf("evlog: publish DURABLE: %w", err))
 	}
+	l.closed.activeRecords.Store(int64(l.act.index.header.Records))
 	l.act.published = l.clock.Elapsed()
 	l.pub.set(p)
 	l.flush.nudge()

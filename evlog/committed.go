@@ -26,27 +26,44 @@ type committedOffset struct {
 	Next uint64 `json:"next_offset"`
 }
 
+// readCommitted reads consumers.json. fs.ErrNotExist: there is none. A damaged
+// file is a *CorruptError: what consumers have seen is not known.
+func readCommitted(dir vfs.Dir) (c committedOffsets, err error) {
+	b, err := readFile(dir, format.ConsumersName, maxMetaBytes)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
+	}
+	if c.Version > consumersVersion {
+		return c, fmt.Errorf("%s: version %d: %w", pathOf(dir, format.ConsumersName), c.Version, ErrVersion)
+	}
+	return c, nil
+}
+
+// of returns the cursors of the log with this id. foreign says that the file is
+// bound to another log, whose consumers are in it.
+func (c *committedOffsets) of(id string) (ours map[string]committedOffset, foreign bool) {
+	if c.LogID == id {
+		return c.Consumers, false
+	}
+	return c.Others[id], len(c.Consumers) > 0
+}
+
 // maxCommitted returns the highest next_offset that consumers of the log m have
-// in consumers.json, 0 where there is none. A damaged file is an error: what
-// consumers have seen is not known.
+// in consumers.json, 0 where there is none, or the error of reading it.
 //
 // Cursors that were made for another log tell nothing about this one. Where
 // log.json is lost, m is nil, nothing tells them apart and all of them count: an
 // offset too high leaves a hole, one too low would be given out twice (I3).
 func maxCommitted(dir vfs.Dir, m *meta) (uint64, error) {
-	b, err := readFile(dir, format.ConsumersName, maxMetaBytes)
+	c, err := readCommitted(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
-	}
-	var c committedOffsets
-	if err := json.Unmarshal(b, &c); err != nil {
-		return 0, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
-	}
-	if c.Version > consumersVersion {
-		return 0, fmt.Errorf("%s: version %d: %w", pathOf(dir, format.ConsumersName), c.Version, ErrVersion)
 	}
 	return c.highest(m), nil
 }

@@ -46,6 +46,7 @@ func workloads() []workload {
 		{"compact", small, "open, append 5, append 5, append 5, compact, append 5, compact 2, close, open, compact, append 1, close", nil},
 		{"compact tombstones", small, "open, delete 2, append 4, delete 3, roll, purge 3, delete 2, append 2, roll, purge, append 1, close", nil},
 		{"merge", evlog.Options{NoPreallocate: true, SegmentBytes: 1500, IndexBytes: 100}, "open, append 2, roll, append 3, roll, delete 2, roll, append 1, roll, purge, append 2, roll, append 2, purge 2, append 1, close", nil},
+		{"retain", small, "open, append 3, append 2, append 3, retain 5, append 2, unindex, retain 2, append 1, close, open, retain 0, append 1, close", nil},
 		{"hook", evlog.Options{NoPreallocate: true, OpenHook: anyHook}, "open, append 1, hook, append 1, close, open, append 1, close", nil},
 	}
 }

@@ -166,7 +166,8 @@ func (f *flusher) rollAged(ctx context.Context) bool {
 // ageLeft returns how long the active segment has until it is too old; ok is
 // false where it has no record or no age is set.
 func (l *Log) ageLeft() (left time.Duration, ok bool) {
-	if l.config.SegmentAge <= 0 || l.failure() != nil {
+	limit := l.config.rollAge()
+	if limit <= 0 || l.failure() != nil {
 		return 0, false
 	}
 	l.act.indexMu.Lock()
@@ -175,7 +176,7 @@ func (l *Log) ageLeft() (left time.Duration, ok bool) {
 		return 0, false
 	}
 	age := l.clock.Now().Sub(l.act.began)
-	return max(0, l.config.SegmentAge-age), true
+	return max(0, limit-age), true
 }
 
 // timer is a timer that may be off.

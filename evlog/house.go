@@ -77,6 +77,7 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
 	segments, indexed := segmentsOf(names), map[uint64]bool{}
+	sweepIndexes(h.l, names, segments)
 	for _, name := range names {
 		if base, ok := format.ParseIndexName(name); ok {
 			indexed[base] = true
@@ -200,6 +201,7 @@ func (h *housekeeper) report(base uint64, err error) {
 		return
 	}
 	h.l.event(Event{Kind: EventIndexed, Base: base})
+	h.l.retain.kick() // it takes space
 }
 
 // check rebuilds the index of a closed segment unless it is there and matches,

@@ -194,6 +194,37 @@ type StoredConfig struct {
 	MinDirtyRatio  float64
 	MinLag         time.Duration // 0: none
 	TombstoneGrace time.Duration // 0: none
+
+	MaxAge     time.Duration // 0: no limit, as for the rest
+	MaxBytes   int64
+	MaxRecords int64
+	HoldFor    []string
+	HoldBytes  int64
+	HoldAge    time.Duration
+}
+
+// rollBytes is the size from which a new segment is started. A cap on all files
+// can only be kept by removing whole segments: they must be a part of it.
+func (c StoredConfig) rollBytes() int64 {
+	if c.MaxBytes > 0 {
+		return max(1, min(c.SegmentBytes, c.MaxBytes/segmentsPerCap))
+	}
+	return c.SegmentBytes
+}
+
+// segmentsPerCap is how many segments MaxBytes is to hold at least.
+const segmentsPerCap = 4
+
+// rollAge is the age at which a segment is closed, 0 for none. Records of the
+// active segment do not expire, so a log that gets few of them has to close it.
+func (c StoredConfig) rollAge() time.Duration {
+	switch {
+	case c.MaxAge <= 0:
+		return c.SegmentAge
+	case c.SegmentAge <= 0:
+		return max(c.MaxAge/4, time.Millisecond)
+	}
+	return min(c.SegmentAge, c.MaxAge)
 }
 
 // Status describes the log as a whole. It reads the active segment beyond the

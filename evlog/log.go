@@ -20,14 +20,15 @@ type Log struct {
 	// segment, publishes DURABLE and tells those who wait. mu is never held
 	// across I/O.
 
-	dir    vfs.Dir
-	opts   Options
-	config StoredConfig
-	clock  Clock
-	logger *slog.Logger
-	lock   *writerLock
-	reader *Reader
-	id     string
+	dir       vfs.Dir
+	opts      Options
+	config    StoredConfig
+	rollBytes int64 // config.rollBytes()
+	clock     Clock
+	logger    *slog.Logger
+	lock      *writerLock
+	reader    *Reader
+	id        string
 
 	mu         sync.Mutex // guards the fields down to the next blank line
 	cur        *chunk     // being filled; nil before the first record
@@ -54,9 +55,10 @@ type Log struct {
 	act  active        // belongs to the turn
 	pub  publication
 
-	zero  zeroer
-	house housekeeper
-	flush flusher
+	zero   zeroer
+	house  housekeeper
+	retain retainer
+	flush  flusher
 
 	compact compactor
 
@@ -143,6 +145,7 @@ func (l *Log) close() error {
 	l.compact.stop()
 	l.flush.stop()
 	l.zero.stop()
+	l.retain.stop()
 	l.turn <- struct{}{}
 	err := l.finish()
 	l.mu.Lock()

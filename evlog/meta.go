@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +47,13 @@ type metaConfig struct {
 	MinDirtyRatio    float64 `json:"min_dirty_ratio,omitempty"`
 	MinLagMS         int64   `json:"min_lag_ms,omitempty"`
 	TombstoneGraceMS int64   `json:"tombstone_grace_ms,omitempty"`
+
+	MaxAgeMS   int64    `json:"max_age_ms,omitempty"`
+	MaxBytes   int64    `json:"max_bytes,omitempty"`
+	MaxRecords int64    `json:"max_records,omitempty"`
+	HoldFor    []string `json:"hold_for,omitempty"`
+	HoldBytes  int64    `json:"hold_bytes,omitempty"`
+	HoldAgeMS  int64    `json:"hold_age_ms,omitempty"`
 }
 
 // metaJSON is the order of log.json's fields on disk.
@@ -114,8 +123,9 @@ func parseMeta(b []byte) (*meta, error) {
 
 func (c metaConfig) invalid() bool {
 	_, err := parseSyncPolicy(c.Sync)
-	return err != nil || c.SegmentBytes < 0 || c.IndexBytes < 0 || c.SegmentAgeMS < 0 || c.SyncIntervalMS < 0 ||
-		c.SegmentAgeMS > maxMillis || c.SyncIntervalMS > maxMillis ||
+	return err != nil || min(c.SegmentBytes, c.IndexBytes, c.MaxBytes, c.MaxRecords, c.HoldBytes) < 0 ||
+		min(c.SegmentAgeMS, c.SyncIntervalMS, c.MaxAgeMS, c.HoldAgeMS) < 0 ||
+		max(c.SegmentAgeMS, c.SyncIntervalMS, c.MaxAgeMS, c.HoldAgeMS) > maxMillis ||
 		c.MinDirtyRatio < 0 || c.MinDirtyRatio > 1 ||
 		c.MinLagMS < noSpan || c.MinLagMS > maxMillis || c.TombstoneGraceMS < noSpan || c.TombstoneGraceMS > maxMillis
 }
@@ -255,7 +265,37 @@ func (c *metaConfig) apply(o Options) (changed bool) {
 	if o.TombstoneGrace != 0 {
 		c.TombstoneGraceMS = storedSpan(o.TombstoneGrace)
 	}
-	return *c != old
+	c.applyRetention(o)
+	return !reflect.DeepEqual(*c, old)
+}
+
+func (c *metaConfig) applyRetention(o Options) {
+	if o.MaxAge != 0 {
+		c.MaxAgeMS = max(0, o.MaxAge.Milliseconds())
+	}
+	if o.MaxBytes != 0 {
+		c.MaxBytes = max(0, o.MaxBytes)
+	}
+	if o.MaxRecords != 0 {
+		c.MaxRecords = max(0, o.MaxRecords)
+	}
+	if o.HoldFor != nil {
+		c.HoldFor = slices.Compact(slices.Sorted(slices.Values(o.HoldFor)))
+	}
+	if o.HoldBytes != 0 {
+		c.HoldBytes = max(0, o.HoldBytes)
+	}
+	if o.HoldAge != 0 {
+		c.HoldAgeMS = max(0, o.HoldAge.Milliseconds())
+	}
+}
+
+// check tests what cannot be told from the options alone.
+func (c *metaConfig) check() error {
+	if len(c.HoldFor) > 0 && c.HoldBytes == 0 && c.HoldAgeMS == 0 {
+		return badOption("HoldFor", "needs HoldBytes or HoldAge, which bound what is held")
+	}
+	return nil
 }
 
 // fillDefaults sets what a new log keeps for good, so that a later version with
@@ -287,6 +327,13 @@ func (c metaConfig) stored() StoredConfig {
 		MinDirtyRatio:  c.MinDirtyRatio,
 		MinLag:         spanOf(c.MinLagMS, DefaultMinLag),
 		TombstoneGrace: spanOf(c.TombstoneGraceMS, DefaultTombstoneGrace),
+
+		MaxAge:     time.Duration(c.MaxAgeMS) * time.Millisecond,
+		MaxBytes:   c.MaxBytes,
+		MaxRecords: c.MaxRecords,
+		HoldFor:    slices.Clone(c.HoldFor),
+		HoldBytes:  c.HoldBytes,
+		HoldAge:    time.Duration(c.HoldAgeMS) * time.Millisecond,
 	}
 	if s.MinDirtyRatio == 0 {
 		s.MinDirtyRatio = DefaultMinDirtyRatio

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,19 @@ func TestMeta_ZeroKeepsAndSetStores(t *testing.T) {
 		{"negative lag and grace are none", &evlog.Options{MinLag: -1e6, TombstoneGrace: -1e6}, func(c *evlog.StoredConfig) { c.MinLag, c.TombstoneGrace = 0, 0 }},
 		{"none stays none", nil, func(*evlog.StoredConfig) {}},
 		{"compaction off", &evlog.Options{Compact: evlog.Off}, func(c *evlog.StoredConfig) { c.Compact = false }},
+		{"retention", &evlog.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxRecords: 7}, func(c *evlog.StoredConfig) {
+			c.MaxAge, c.MaxBytes, c.MaxRecords = time.Hour, 1<<20, 7
+		}},
+		{"holds, sorted and each once", &evlog.Options{HoldFor: []string{"b", "a", "b"}, HoldBytes: 9, HoldAge: time.Minute}, func(c *evlog.StoredConfig) {
+			c.HoldFor, c.HoldBytes, c.HoldAge = []string{"a", "b"}, 9, time.Minute
+		}},
+		{"nil keeps holds and limits", &evlog.Options{}, func(*evlog.StoredConfig) {}},
+		{"negative turns limits off", &evlog.Options{MaxAge: -time.Second, MaxBytes: -1, MaxRecords: -1, HoldBytes: -1}, func(c *evlog.StoredConfig) {
+			c.MaxAge, c.MaxBytes, c.MaxRecords, c.HoldBytes = 0, 0, 0, 0
+		}},
+		{"an empty list holds for nobody", &evlog.Options{HoldFor: []string{}, HoldAge: -time.Second}, func(c *evlog.StoredConfig) {
+			c.HoldFor, c.HoldAge = nil, 0
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := ""
@@ -88,7 +102,7 @@ func TestMeta_ZeroKeepsAndSetStores(t *testing.T) {
 			require.Equal(t, want, status(t, p).Config, "stored before the first append")
 			require.NoError(t, l.Close())
 			require.Equal(t, want, status(t, p).Config)
-			if old == want && before != "" {
+			if reflect.DeepEqual(old, want) && before != "" {
 				require.Equal(t, before, string(p.image(t)["log.json"]), "not written without need")
 			}
 		})

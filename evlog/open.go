@@ -110,6 +110,7 @@ func (l *Log) open(ctx context.Context) error {
 	if err := l.runHook(ctx, opened.Offset); err != nil {
 		return errors.Join(err, l.stopWorkers())
 	}
+	l.retain.start()
 	l.mu.Lock()
 	l.hookOK = l.meta.OpenHook == "" || l.meta.OpenHook == l.opts.OpenHook.Name
 	l.mu.Unlock()
@@ -121,11 +122,14 @@ func (l *Log) open(ctx context.Context) error {
 func (l *Log) begin(names []string) {
 	a := &l.act
 	l.id, l.config = l.meta.ID, l.meta.Config.stored()
+	l.rollBytes = l.config.rollBytes()
 	l.nextOffset, l.segBytes = a.next, a.pos
 	l.spacing = a.index.spacing
 	l.pub.set(l.position())
 	l.closed.below.Store(a.base)
+	l.closed.activeRecords.Store(int64(a.index.header.Records))
 	l.reader = newLogReader(l)
+	l.retain.prepare(l)
 	l.house.start(l, names)
 	l.zero.start(l)
 	l.zero.use(a.base, a.pos)
@@ -167,6 +171,7 @@ func (l *Log) stopWorkers() error {
 	l.compact.stop()
 	l.flush.stop()
 	l.zero.stop()
+	l.retain.stop()
 	l.house.stop()
 	l.reader.shut()
 	return nil
@@ -215,6 +220,11 @@ func (l *Log) recover(ctx context.Context) (names []string, cut cutOff, err erro
 		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
 	}
 	changed := l.meta.Config.apply(l.opts)
+	if changed {
+		if err := l.meta.Config.check(); err != nil {
+			return nil, cut, err
+		}
+	}
 	// Refusing to open changes nothing, so everything else comes after.
 	if cut, err = l.recoverActive(ctx, s); err != nil {
 		return nil, cut, err
@@ -340,6 +350,9 @@ func (l *Log) create() error {
 		l.meta = newMeta(l.clock)
 	}
 	l.meta.Config.apply(l.opts)
+	if err := l.meta.Config.check(); err != nil {
+		return err
+	}
 	l.meta.Config.fillDefaults()
 	if err := l.meta.store(l.dir); err != nil {
 		return wrap("create log.json", err)

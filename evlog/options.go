@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/clock"
@@ -107,6 +108,35 @@ type Options struct {
 	// has that long to learn of it. Whole milliseconds; default 24 hours; negative
 	// is none.
 	TombstoneGrace time.Duration
+	// MaxAge, MaxBytes and MaxRecords say which closed segments are removed, by
+	// the log itself, whole and oldest first; the active one never is. Default
+	// none; negative turns a stored limit off.
+	//
+	// MaxAge removes a segment when all of its records are older: its age counts
+	// from its highest time or from when it was closed, whichever is earlier.
+	// Times before 2001 or after now are not believed, and after the wall clock
+	// has jumped forwards by more than an hour no age counts for one MaxAge.
+	// Without a SegmentAge, segments are rolled by a quarter of MaxAge, and in
+	// any case by MaxAge, so that a quiet log expires too. Whole milliseconds.
+	MaxAge time.Duration
+	// MaxBytes is what all files of the log may take together: segments, indexes,
+	// and what recovery kept aside. It needs at least one closed segment to remove,
+	// so segments are not larger than a quarter of it, whatever SegmentBytes says.
+	MaxBytes int64
+	// MaxRecords is the number of newest records that stay; a segment goes when
+	// newer ones hold as many.
+	MaxRecords int64
+	// HoldFor are the consumers, by their names in consumers.json, that retention
+	// waits for: a segment stays until they have finished it. HoldForAll stands
+	// for all that are there. A damaged consumers.json, or a name that has never
+	// committed, holds everything. It needs HoldBytes or HoldAge. Nil keeps what is
+	// stored, an empty slice turns it off.
+	HoldFor []string
+	// HoldBytes and HoldAge bound what is held: when all files together take more,
+	// or a segment is older, it goes in spite of consumers, with a warning. Default
+	// none; negative turns a stored bound off. HoldAge in whole milliseconds.
+	HoldBytes int64
+	HoldAge   time.Duration
 
 	// MaxRecordBytes is the largest record that is accepted, overhead included.
 	// Default 64 MiB; at most 1 GiB. Readers take any legal record.
@@ -124,6 +154,10 @@ type Options struct {
 	AllowNetworkFS bool
 	// MustExist makes Open refuse to create a log: ErrNoLog.
 	MustExist bool
+	// NoRetention leaves it to calls of Log.Retain to remove segments.
+	NoRetention bool
+	// OnBehind is ReaderOptions.OnBehind for Log.Reader.
+	OnBehind func(*OffsetError) bool
 	// OpenHook runs inside Open, after recovery and before any append. If it
 	// fails, Open fails. The zero Hook is none.
 	OpenHook Hook
@@ -173,6 +207,10 @@ type ReaderOptions struct {
 	// to the first damage: to salvage what a power failure left, never for
 	// consumers, since these records can still vanish.
 	BeyondDurable bool
+	// OnBehind is asked where an iterator has fallen behind retention, with what
+	// it wanted and the first offset left. True: it goes on there. False, and
+	// nil: it ends with the *OffsetError. It is called on the iterating goroutine.
+	OnBehind func(*OffsetError) bool
 	// PollInterval is how often a follower looks for new records where the
 	// system sends no file events. Default 1 ms after activity, growing to
 	// 100 ms when idle; set, it is fixed.
@@ -215,6 +253,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("MinLag", "is %v, not whole milliseconds", c.MinLag)
 	case c.TombstoneGrace%time.Millisecond != 0:
 		return c, badOption("TombstoneGrace", "is %v, not whole milliseconds", c.TombstoneGrace)
+	case c.MaxAge%time.Millisecond != 0:
+		return c, badOption("MaxAge", "is %v, not whole milliseconds", c.MaxAge)
+	case c.HoldAge%time.Millisecond != 0:
+		return c, badOption("HoldAge", "is %v, not whole milliseconds", c.HoldAge)
+	case slices.Contains(c.HoldFor, ""):
+		return c, badOption("HoldFor", "has an empty name")
 	case c.MaxRecordBytes < 0 || c.MaxRecordBytes > MaxRecordBytes:
 		return c, badOption("MaxRecordBytes", "is %d, not in 1 to %d", c.MaxRecordBytes, MaxRecordBytes)
 	case c.BufferBytes < 0:

@@ -17,7 +17,7 @@ import (
 // stops there, nothing is skipped), or the context's.
 func (r *Reader) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		w, err := r.start(ctx, from)
+		w, err := r.iterate(ctx, from)
 		if err != nil {
 			yield(Record{}, err)
 			return
@@ -40,7 +40,7 @@ func (w *walker) run(ctx context.Context, yield func(Record, error) bool) {
 // closed.
 func (r *Reader) Follow(ctx context.Context, from uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		w, err := r.start(ctx, from)
+		w, err := r.iterate(ctx, from)
 		if err != nil {
 			yield(Record{}, err)
 			return
@@ -120,6 +120,22 @@ func (w *walker) await(ctx context.Context, wait func(context.Context, uint64) e
 		if d.NextOffset > w.limit.NextOffset {
 			return w.extend(d)
 		}
+	}
+}
+
+// iterate makes a walker that goes on, if it may, where it falls behind.
+func (r *Reader) iterate(ctx context.Context, from uint64) (*walker, error) {
+	for {
+		w, err := r.start(ctx, from)
+		if err == nil {
+			w.onBehind = r.opts.OnBehind
+			return w, nil
+		}
+		var behind *OffsetError
+		if r.opts.OnBehind == nil || !errors.As(err, &behind) || from >= behind.First || !r.opts.OnBehind(behind) {
+			return nil, err
+		}
+		from = behind.First
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -103,7 +104,7 @@ func (r *Reader) open() error {
 
 // newLogReader is the reader of a log in the same process.
 func newLogReader(l *Log) *Reader {
-	r := newReader(l.dir, ReaderOptions{Logger: l.logger, Clock: l.clock}, logSource{l})
+	r := newReader(l.dir, ReaderOptions{Logger: l.logger, Clock: l.clock, OnBehind: l.opts.OnBehind}, logSource{l})
 	r.meta = l.meta
 	return r
 }
@@ -256,6 +257,18 @@ func (r *Reader) listed() (listing, error) {
 		return segments, nil
 	}
 	return r.list()
+}
+
+// leaves lets go of a segment that is about to be removed from the old end: an
+// open file would keep its space. Whoever reads it goes on.
+func (r *Reader) leaves(base uint64) {
+	r.forget(base)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := slices.BinarySearch(r.segments, base); ok {
+		r.segments = r.segments[i+1:]
+	}
+	delete(r.times, base)
 }
 
 // rolled takes a new segment into the listing.

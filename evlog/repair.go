@@ -414,7 +414,7 @@ func (p *repairer) publish(position format.Durable) error {
 // and returns how many. progress is called with the indexes done and the ones
 // there are; nil is none.
 func Reindex(ctx context.Context, dir string, progress func(done, total int)) (int, error) {
-	l, err := Open(ctx, dir, &Options{MustExist: true, NoPreallocate: true})
+	l, err := Open(ctx, dir, &Options{MustExist: true, NoPreallocate: true, NoRetention: true})
 	if err != nil {
 		return 0, err
 	}

@@ -157,6 +157,7 @@ func (l *Log) finishRoll() error {
 	l.noRoom = nil
 	l.mu.Unlock()
 	l.zero.use(l.act.base, 0)
+	l.retain.rolled()
 	l.event(Event{Kind: EventRolled, Base: l.act.base, Offset: l.act.next})
 	return nil
 }

@@ -20,6 +20,9 @@ const (
 	EventDiskFull
 	// EventPoisoned: the log takes no more records; Err.
 	EventPoisoned
+	// EventRemoved: retention removed the segment Base, which ended at Offset, with
+	// Bytes.
+	EventRemoved
 	// EventConfigured: options that differ from log.json were stored.
 	EventConfigured
 	// EventCompacted: a compaction changed segments, from Base on; Bytes is how
@@ -47,6 +50,8 @@ type Stats struct {
 	SyncTime       time.Duration
 	Rolls          uint64
 	DiskFull       uint64 // writes that failed for lack of space
+	Removed        uint64 // segments, by retention
+	RemovedBytes   uint64 // of these, with their indexes
 	Compactions    uint64 // that changed something
 	CompactedBytes int64  // by which they made the log smaller
 	RoomWaits      uint64 // calls that had to wait for buffer space

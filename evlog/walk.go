@@ -25,6 +25,8 @@ type walker struct {
 	segments listing // made before seg was opened
 	ahead    int64   // what to read at once; 0 is no opinion
 	doubts   int     // findings since the last record that have to be looked at again
+
+	onBehind func(*OffsetError) bool // ReaderOptions.OnBehind; nil: never go on
 }
 
 func (r *Reader) newWalker(from uint64, limit format.Durable) *walker {
@@ -349,6 +351,7 @@ func (w *walker) doubt(ctx context.Context, cause error) error {
 
 // relist opens the segment that next is in by a fresh listing.
 func (w *walker) relist(ctx context.Context) error {
+	missed := 0
 	for tries := 0; ; tries++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -365,13 +368,17 @@ func (w *walker) relist(ctx context.Context) error {
 			}
 			continue // removed between listing and opening
 		}
-		if tries == 0 {
+		if missed++; missed < 2 {
 			continue // only two listings that agree count
 		}
 		if len(segments) == 0 {
 			return fmt.Errorf("evlog: read %s: %w: every segment is gone", w.r.dir.Path(), ErrNoLog)
 		}
-		return wrap("read", &OffsetError{Asked: w.next, First: segments[0], Next: w.limit.NextOffset})
+		behind := &OffsetError{Asked: w.next, First: segments[0], Next: w.limit.NextOffset}
+		if w.onBehind == nil || !w.onBehind(behind) {
+			return wrap("read", behind)
+		}
+		w.next, missed = behind.First, 0
 	}
 }
 

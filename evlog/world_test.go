@@ -3,6 +3,7 @@ package evlog_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,6 +113,8 @@ func (w *world) step(step string) error {
 		return w.compact(n, false)
 	case "purge": // the same with no grace
 		return w.compact(n, true)
+	case "retain": // all closed segments but those with the last n offsets
+		return w.retain(uint64(n))
 	case "idle":
 		w.clock.Advance(time.Duration(n) * time.Millisecond)
 	case "read":
@@ -165,6 +168,26 @@ func (w *world) compact(n int, purge bool) error {
 		return err
 	}
 	return w.model.Compacted(recs)
+}
+
+// retain removes what lies below the last n offsets.
+func (w *world) retain(n uint64) error {
+	next := w.l.Stats().DurableNext
+	below := next - min(next, n)
+	w.model.Due(below)
+	rep, err := w.l.Retain(w.p.ctx, evlog.RetainOptions{Below: below})
+	if rep == nil {
+		return err
+	}
+	for _, s := range rep.Removed {
+		if err := w.model.Gone(s.End); err != nil {
+			return err
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // open elsewhere, by the rules of Windows: later
+	}
+	return err
 }
 
 // read reads everything, here and as another process, and settles it.

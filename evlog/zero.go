@@ -47,7 +47,7 @@ type zeroer struct {
 
 func (z *zeroer) start(l *Log) {
 	z.l = l
-	z.off = l.opts.NoPreallocate || l.config.SegmentBytes < zeroStep
+	z.off = l.opts.NoPreallocate || l.rollBytes < zeroStep
 	z.signals, z.done = make(chan struct{}, 1), make(chan struct{})
 	if z.off {
 		close(z.done)
@@ -100,7 +100,7 @@ func (z *zeroer) extend(pos, n int64) {
 // ahead is how far ahead to zero: a small log shall stay small.
 func (z *zeroer) ahead() int64 {
 	want := min(zeroAhead, max(zeroStep, z.pos))
-	return min(want, max(0, z.l.config.SegmentBytes-z.pos))
+	return min(want, max(0, z.l.rollBytes-z.pos))
 }
 
 func (z *zeroer) run() {
@@ -201,6 +201,7 @@ func (z *zeroer) step(f vfs.File, base uint64) (more bool, err error) {
 		return false, err
 	}
 	z.end += n
+	z.l.retain.grown(z.end)
 	return true, nil
 }
 

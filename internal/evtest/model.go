@@ -24,6 +24,10 @@ type Model struct {
 	loose   []Rec          // handed over, the offset is not known
 	next    uint64         // above every settled offset
 	compact compacted
+
+	// Retention: records below gone are not there any more, of those below due
+	// a prefix may be missing.
+	gone, due uint64
 }
 
 // NewModel returns an empty log.
@@ -123,7 +127,9 @@ func (m *Model) sawLocked(r Rec) error {
 }
 
 func (m *Model) settleLocked(r Rec) {
-	m.settled[r.Offset] = r
+	if r.Offset >= m.gone {
+		m.settled[r.Offset] = r
+	}
 	delete(m.pending, r.Offset)
 	if r.Offset+1 > m.next {
 		m.next = r.Offset + 1
@@ -142,12 +148,71 @@ func (m *Model) dropLooseLocked(r Rec) bool {
 	return false
 }
 
+// Due notes that retention may remove what lies below this offset from now on.
+func (m *Model) Due(below uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.due = max(m.due, below)
+}
+
+// Gone notes that retention has removed, durably, all that lies below this
+// offset. It must have been due.
+func (m *Model) Gone(below uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if below > m.due {
+		return fmt.Errorf("everything below %d was removed, though only what is below %d was due", below, m.due)
+	}
+	m.goneLocked(below)
+	return nil
+}
+
+func (m *Model) goneLocked(below uint64) {
+	m.gone = max(m.gone, below)
+	for off := range m.settled {
+		if off < m.gone {
+			delete(m.settled, off)
+		}
+	}
+}
+
+// GoneIfDue notes the same of what lies below offset, as far as it was due.
+func (m *Model) GoneIfDue(offset uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.goneLocked(min(offset, m.due))
+}
+
+// IsDue reports whether retention may have removed all below this offset.
+func (m *Model) IsDue(offset uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return offset <= m.due
+}
+
+// checkRetainedLocked tests that what is missing from the old end was due, and
+// that nothing that was removed durably is back. first is the first offset that
+// is there.
+func (m *Model) checkRetainedLocked(recs []Rec) (first uint64, err error) {
+	if len(recs) == 0 {
+		return m.due, nil
+	}
+	if first = recs[0].Offset; first < m.gone {
+		return 0, fmt.Errorf("%v is back: everything below %d was removed durably", recs[0], m.gone)
+	}
+	return min(first, m.due), nil
+}
+
 // Check compares all that can be read with the model: everything settled is
 // there unchanged, nothing is there that was not intended, offsets rise, and
 // nothing accepted is missing below an accepted record that is there. (I1, I3)
 func (m *Model) Check(recs []Rec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	first, err := m.checkRetainedLocked(recs)
+	if err != nil {
+		return err
+	}
 	there := make(map[uint64]bool, len(recs))
 	highest := uint64(0)
 	for i, r := range recs {
@@ -160,17 +225,17 @@ func (m *Model) Check(recs []Rec) error {
 	var k keys
 	if m.compact.on || len(m.compact.deleted) > 0 {
 		k = m.keysLocked(recs)
-		if err := m.checkKeysLocked(k, 0); err != nil {
+		if err := m.checkKeysLocked(k, first); err != nil {
 			return err
 		}
 	}
 	for off, r := range m.settled {
-		if !there[off] && !m.mayLackLocked(r, k) {
+		if !there[off] && off >= first && !m.mayLackLocked(r, k) {
 			return fmt.Errorf("acknowledged or seen, and lost: %v (%d records read)", r, len(recs))
 		}
 	}
 	for off, r := range m.pending {
-		if off < highest && !there[off] && !m.mayLackLocked(r, k) {
+		if off < highest && !there[off] && off >= first && !m.mayLackLocked(r, k) {
 			return fmt.Errorf("%v is missing, though %d, accepted later, is there", r, highest)
 		}
 	}
@@ -249,7 +314,7 @@ func (m *Model) Clone() *Model {
 	defer m.mu.Unlock()
 	return &Model{
 		settled: maps.Clone(m.settled), pending: maps.Clone(m.pending),
-		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(),
+		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(), gone: m.gone, due: m.due,
 	}
 }
 
