@@ -28,7 +28,12 @@ Formats:
 A bad line ends the command with its number; what came before it is durable.
 
 --segment-bytes and --sync are stored in the log. Sync policies: always (the
-default), interval=DURATION, flush (only when input pauses, and at the end).`,
+default), interval=DURATION, flush (only when input pauses, and at the end).
+
+So are the limits of retention, by which whoever has the log open for writing
+removes its oldest segments (evlog retain --help says how they count), and the
+consumers that it waits for: --hold-for needs --hold-bytes or --hold-age. "none"
+turns a stored one off.`,
 		Example: `  printf 'hello\nworld\n' | evlog append events
   evlog append events -K : --ack < pairs.txt
   evlog cat old -J | evlog append new --format jsonl`,
@@ -44,6 +49,7 @@ default), interval=DURATION, flush (only when input pauses, and at the end).`,
 	flags.BoolVar(&c.ack, "ack", false, "print each record's offset, one a line, once it is durable")
 	flags.Var(&c.segmentBytes, "segment-bytes", "size from which a new segment is started, such as 64M")
 	flags.Var(&c.sync, "sync", "always, interval=DURATION or flush")
+	c.retention.register(flags)
 	completeWords(cmd, "format", []string{"lines", "jsonl"})
 	completeWords(cmd, "sync", []string{"always", "interval=100ms", "flush"})
 	return cmd
@@ -57,6 +63,7 @@ type appendCommand struct {
 	ack          bool
 	segmentBytes sizeValue
 	sync         syncValue
+	retention    retentionFlags
 }
 
 func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
@@ -118,7 +125,7 @@ func (c *appendCommand) parser(cmd *cobra.Command) (lineParser, int, error) {
 }
 
 func (c *appendCommand) options() *evlog.Options {
-	return &evlog.Options{
+	o := &evlog.Options{
 		SegmentBytes: c.segmentBytes.n,
 		Sync:         c.sync.policy,
 		SyncInterval: c.sync.interval,
@@ -129,6 +136,8 @@ func (c *appendCommand) options() *evlog.Options {
 			}
 		},
 	}
+	c.retention.options(o)
+	return o
 }
 
 // noticeCut tells what opening cut off the end of the log.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,10 @@ log's end, holes included. A note says where a cursor does not fit the log:
              hand, or the log is an older copy
   other log  the cursor was made for a log with another id
 
-A consumer with such a note ends with an error. "evlog consumers reset" lets it
+  holds      segments that are due for removal stay for it (evlog append
+             --hold-for)
+
+A consumer with one of the first three notes ends with an error. "evlog consumers reset" lets it
 go on.
 
 With --db FILE: the consumers whose cursors package sqlbridge keeps in that
@@ -39,7 +43,8 @@ note:
 
 With --json: an array of objects with name, committed, log_start, log_end, lag
 (null where it means nothing), updated, state (ok, behind, ahead, other log,
-unknown, half applied) and note.`,
+unknown, half applied), note, and held_segments and held_bytes, which are due for
+removal and stay for it.`,
 		Example: `  evlog consumers events
   evlog consumers events --json | jq '.[] | select(.lag > 1000).name'
   evlog consumers events --db app.sqlite
@@ -77,6 +82,15 @@ func (a *app) consumers(cmd *cobra.Command, args []string, db string, table *tab
 	if err != nil {
 		return err
 	}
+	if where == dir {
+		plan, err := r.PlanRetain(ctx, evlog.RetainOptions{})
+		if err != nil {
+			return err
+		}
+		for _, h := range markHolds(rows, plan.Holds) {
+			a.notice("%s", holdText(h))
+		}
+	}
 	if table.json {
 		return writeDocument(a.out, consumerDocs(rows, table.times))
 	}
@@ -88,7 +102,7 @@ func (a *app) consumers(cmd *cobra.Command, args []string, db string, table *tab
 }
 
 // consumersFromDir returns the consumers of consumers.json.
-func (a *app) consumersFromDir(ctx context.Context, r cursor.Log, dir string) (rows []consumerRow, err error) {
+func (a *app) consumersFromDir(ctx context.Context, r *evlog.Reader, dir string) (rows []consumerRow, err error) {
 	store, err := a.openConsumers(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -100,6 +114,24 @@ func (a *app) consumersFromDir(ctx context.Context, r cursor.Log, dir string) (r
 		return nil, consumersError(dir, err)
 	}
 	return consumerRows(ctx, r, positions)
+}
+
+// markHolds adds to each consumer what retention leaves for it, and returns what
+// it leaves for others.
+func markHolds(rows []consumerRow, holds []evlog.Hold) (others []evlog.Hold) {
+	for _, h := range holds {
+		i := slices.IndexFunc(rows, func(row consumerRow) bool { return row.Name == h.Name })
+		if i < 0 || h.Err != nil {
+			others = append(others, h)
+			continue
+		}
+		rows[i].held = h
+		if rows[i].note != "" {
+			rows[i].note += "; "
+		}
+		rows[i].note += fmt.Sprintf("holds %s that are due for removal, %s", plural(h.Segments, "segment"), plural(h.Bytes, "byte"))
+	}
+	return others
 }
 
 // openConsumers opens the store of a log's directory.
@@ -132,6 +164,7 @@ type consumerRow struct {
 	first, next uint64 // of the log
 	state       string
 	note        string
+	held        evlog.Hold
 }
 
 // States of a cursor, in JSON.
@@ -212,6 +245,8 @@ type consumerDoc struct {
 	Updated   *string `json:"updated"`
 	State     string  `json:"state"`
 	Note      string  `json:"note"`
+	Held      int     `json:"held_segments"`
+	HeldBytes int64   `json:"held_bytes"`
 }
 
 func consumerDocs(rows []consumerRow, times timePrinter) []consumerDoc {
@@ -220,7 +255,8 @@ func consumerDocs(rows []consumerRow, times timePrinter) []consumerDoc {
 		r := &rows[i]
 		docs[i] = consumerDoc{
 			Name: r.Name, Committed: r.Next, LogStart: r.first, LogEnd: r.next, Lag: r.lag(),
-			Updated: times.json(r.Updated), State: r.state, Note: r.note,
+			Updated: times.json(r.Updated), State: r.state,
+			Held: r.held.Segments, HeldBytes: r.held.Bytes, Note: r.note,
 		}
 	}
 	return docs

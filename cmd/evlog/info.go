@@ -22,7 +22,10 @@ that process lives.
 With --json: one object with path, id, format, created, first_offset,
 next_offset (the offset after the last durable record), records, holes,
 segments, bytes (all files), oldest, newest, config (segment_bytes,
-segment_age_ms, index_bytes, sync, sync_interval_ms), open_hook, gaps (offset
+segment_age_ms, index_bytes, sync, sync_interval_ms, and the limits of retention,
+0 where there is none: max_age_ms, max_bytes, max_records, hold_for, hold_bytes,
+hold_age_ms), holds (for whom segments stay that are due for removal: name,
+from_offset, segments, bytes, error), open_hook, gaps (offset
 ranges that repair left without records), beyond_durable, durable_error,
 meta_error, consumers (as "evlog consumers --json" prints them; null if they
 cannot be read), consumers_error, and lock_holder (pid, host, started, alive;
@@ -60,8 +63,14 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 	if err != nil {
 		return err
 	}
+	plan, err := r.PlanRetain(ctx, evlog.RetainOptions{})
+	if err != nil {
+		return err
+	}
 	consumers, consumersErr := a.consumersFromDir(ctx, r, dir)
+	markHolds(consumers, plan.Holds)
 	doc := newInfoDoc(&st, segments, table.times)
+	doc.Holds, doc.holds = holdDocs(plan.Holds), plan.Holds
 	doc.Consumers, doc.ConsumersError = consumerDocs(consumers, table.times), errorText(consumersErr)
 	if consumersErr != nil {
 		doc.Consumers = nil
@@ -92,6 +101,7 @@ type infoDoc struct {
 	Oldest         *string       `json:"oldest"`
 	Newest         *string       `json:"newest"`
 	Config         configDoc     `json:"config"`
+	Holds          []holdDoc     `json:"holds"`
 	OpenHook       string        `json:"open_hook"`
 	Gaps           [][2]uint64   `json:"gaps"`
 	BeyondDurable  uint64        `json:"beyond_durable"`
@@ -100,6 +110,8 @@ type infoDoc struct {
 	Consumers      []consumerDoc `json:"consumers"`
 	ConsumersError string        `json:"consumers_error"`
 	Holder         *holderDoc    `json:"lock_holder"`
+
+	holds []evlog.Hold
 }
 
 type configDoc struct {
@@ -108,6 +120,13 @@ type configDoc struct {
 	IndexBytes     int64  `json:"index_bytes"`
 	Sync           string `json:"sync"`
 	SyncIntervalMS int64  `json:"sync_interval_ms"`
+
+	MaxAgeMS   int64    `json:"max_age_ms"`
+	MaxBytes   int64    `json:"max_bytes"`
+	MaxRecords int64    `json:"max_records"`
+	HoldFor    []string `json:"hold_for"`
+	HoldBytes  int64    `json:"hold_bytes"`
+	HoldAgeMS  int64    `json:"hold_age_ms"`
 }
 
 type holderDoc struct {
@@ -127,6 +146,8 @@ func newInfoDoc(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinte
 			SegmentBytes: st.Config.SegmentBytes, SegmentAgeMS: st.Config.SegmentAge.Milliseconds(),
 			IndexBytes: st.Config.IndexBytes,
 			Sync:       st.Config.Sync.String(), SyncIntervalMS: st.Config.SyncInterval.Milliseconds(),
+			MaxAgeMS: st.Config.MaxAge.Milliseconds(), MaxBytes: st.Config.MaxBytes, MaxRecords: st.Config.MaxRecords,
+			HoldFor: append([]string{}, st.Config.HoldFor...), HoldBytes: st.Config.HoldBytes, HoldAgeMS: st.Config.HoldAge.Milliseconds(),
 		},
 		OpenHook: st.OpenHook, BeyondDurable: st.BeyondDurable,
 		DurableError: errorText(st.DurableErr), MetaError: errorText(st.MetaErr),
@@ -177,6 +198,13 @@ func (d *infoDoc) rows(st *evlog.Status, segments []evlog.SegmentInfo, times tim
 		{"segment age", ageText(st.Config.SegmentAge)},
 		{"index interval", plural(d.Config.IndexBytes, "byte")},
 		{"sync", syncText(st.Config)},
+		{"retention", retentionText(st.Config)},
+	}
+	if len(st.Config.HoldFor) > 0 {
+		rows = append(rows, []string{"held for", holdForText(st.Config)})
+	}
+	for _, h := range d.holds {
+		rows = append(rows, []string{"held", holdText(h)})
 	}
 	if d.OpenHook != "" {
 		rows = append(rows, []string{"open hook", d.OpenHook})
