@@ -1,0 +1,85 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	rounds = 12
+	// A round in which somebody is killed has one of this many kills in it.
+	kills = 10
+	// The traveller is away in these rounds, and back in the next.
+	leaves, returns = 2, 6
+	// In this round, which is all typing, somebody's clock is ahead by so much.
+	wrongClockRound = 7
+	wrongClockBy    = 2 * time.Hour
+)
+
+// round is a part of the history: first everybody saves what is theirs, offline,
+// and then those that are online exchange.
+type round struct {
+	saves  map[string][]save
+	until  time.Time // the wall clock in the end
+	online []string
+	kills  map[string]kill
+	wrong  string // whose clock is ahead
+}
+
+// kill says when a peer is killed: so long after it was told to make the n-th
+// save of the round, or, while it exchanges, to pull.
+type kill struct {
+	exchanging bool
+	n          int
+	after      time.Duration
+}
+
+// schedule decides by the seed what happens when.
+type schedule struct {
+	rounds    []round
+	traveller string
+}
+
+func newSchedule(in *input, seed uint64) *schedule {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s := &schedule{traveller: names[rng.IntN(len(names))]}
+	for i := range rounds {
+		r := round{saves: map[string][]save{}, kills: map[string]kill{}}
+		part := in.saves[i*len(in.saves)/rounds : (i+1)*len(in.saves)/rounds]
+		for _, save := range part {
+			r.saves[save.Peer] = append(r.saves[save.Peer], save)
+			if save.Time.After(r.until) {
+				r.until = save.Time
+			}
+		}
+		r.online = s.whoIsOnline(i, rng)
+		if i == wrongClockRound {
+			typing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(r.saves[name]) == 0 })
+			r.wrong = typing[rng.IntN(len(typing))]
+		}
+		s.rounds = append(s.rounds, r)
+	}
+	for _, k := range rng.Perm(rounds * len(names))[:kills] {
+		r, name := &s.rounds[k/len(names)], names[k%len(names)]
+		r.kills[name] = kill{
+			exchanging: slices.Contains(r.online, name) && rng.IntN(2) == 0,
+			n:          rng.IntN(1 + len(r.saves[name])),
+			after:      time.Duration(rng.IntN(8000)) * time.Microsecond,
+		}
+	}
+	return s
+}
+
+// whoIsOnline: mostly two of them, and everybody when the traveller is back and
+// one clock is wrong.
+func (s *schedule) whoIsOnline(i int, rng *rand.Rand) []string {
+	missing := names[rng.IntN(len(names))]
+	switch {
+	case i >= leaves && i < returns:
+		missing = s.traveller
+	case i == leaves-1, i == returns, i == wrongClockRound, rng.IntN(4) == 0:
+		missing = ""
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == missing })
+}
