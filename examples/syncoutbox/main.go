@@ -33,7 +33,7 @@ import (
 
 func main() {
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano())%1_000_000, "who is online, and who is killed when")
-	picture := flag.String("picture", "syncoutbox.html", "where to write the picture")
+	picture := flag.String("picture", filepath.Join(os.TempDir(), "syncoutbox.html"), "where to write the picture")
 	flag.Parse()
 	ctx := context.Background()
 	var err error
