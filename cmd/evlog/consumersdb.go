@@ -2,14 +2,8 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
-
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/sqlbridge"
@@ -45,11 +39,7 @@ func consumersFromDB(ctx context.Context, r cursor.Log, path string) ([]consumer
 
 // readPositions reads the cursors of a database.
 func readPositions(ctx context.Context, path string) (positions []sqlbridge.Position, err error) {
-	// SQLite says of a missing file only that it cannot open it.
-	if _, err := os.Stat(path); err != nil {
-		return nil, err
-	}
-	db, err := sql.Open("sqlite", readOnlyDSN(path))
+	db, err := openDB(path, readOnlyDSN(path))
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +52,4 @@ func readPositions(ctx context.Context, path string) (positions []sqlbridge.Posi
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return positions, nil
-}
-
-// readOnlyDSN names a database for reading. What means something in a URI is
-// escaped.
-func readOnlyDSN(path string) string {
-	u := url.URL{Path: filepath.ToSlash(path)}
-	return "file:" + u.EscapedPath() + "?mode=ro&_pragma=busy_timeout(5000)"
 }

@@ -85,6 +85,7 @@ Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
 		newReindexCommand(a),
 		newConsumersCommand(a),
 		newConsumeCommand(a),
+		newOutboxCommand(a),
 	)
 	root.SetHelpCommand(newHelpCommand())
 	root.InitDefaultHelpCmd()

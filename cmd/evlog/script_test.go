@@ -40,6 +40,7 @@ func TestScript(t *testing.T) {
 			"ended":     cmdEnded,
 			"lines":     cmdLines,
 			"bridge":    cmdBridge,
+			"outbox":    cmdOutbox,
 		},
 	})
 }

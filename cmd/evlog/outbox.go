@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evlog-go/evlog/outbox"
+)
+
+func newOutboxCommand(a *app) *cobra.Command {
+	var table tableFlags
+	cmd := &cobra.Command{
+		Use:   "outbox DB",
+		Short: "Show the outbox in an SQLite database, and deal with parked rows",
+		Long: `Show the outbox that package outbox keeps in an SQLite database: how many rows
+are queued, parked, and kept after they were relayed, the oldest queued one, the
+log that they go to, and the intent. The intent is what the relay was about to
+append when it was seen last, with the offset; it is open while a relay is at
+work, and after a crash until the log is opened again.
+
+The rows that are parked follow, with the reason why they cannot be appended.
+"evlog outbox requeue" has the relay try again, "evlog outbox discard" deletes.
+
+The database is opened for reading and may be in use.
+
+With --json: one object with outbox (its id), queued, oldest (null if nothing is
+queued), parked, kept, log_id (empty before the first relay), log_end, epoch,
+intent (rows and offset; null if it is closed) and rows: those that are parked,
+each with id, uid, time, schema, dedupe_key, key_bytes, value_bytes, attempts and
+error.`,
+		Example: `  evlog outbox app.sqlite
+  evlog outbox app.sqlite --json | jq .queued
+  evlog outbox requeue app.sqlite 17 --execute`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := exactly(cmd, args, "DB"); err != nil {
+				return err
+			}
+			return a.outbox(cmd.Context(), args[0], &table)
+		},
+	}
+	table.register(cmd)
+	cmd.AddCommand(newOutboxRequeueCommand(a), newOutboxDiscardCommand(a))
+	return cmd
+}
+
+// exactly wants these arguments; the last one, with dots, may be given more
+// than once.
+func exactly(cmd *cobra.Command, args []string, names ...string) error {
+	last := names[len(names)-1]
+	for i, name := range names {
+		if len(args) <= i || args[i] == "" {
+			return usagef(cmd, "%s is missing", strings.TrimSuffix(name, "..."))
+		}
+	}
+	if len(args) > len(names) && !strings.HasSuffix(last, "...") {
+		return usagef(cmd, "unexpected argument %q", args[len(names)])
+	}
+	return nil
+}
+
+func (a *app) outbox(ctx context.Context, path string, table *tableFlags) (err error) {
+	db, err := openDB(path, readOnlyDSN(path))
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	s, err := outbox.ReadStatus(ctx, db)
+	if err != nil {
+		return outboxError(path, err)
+	}
+	parked, err := outbox.Parked(ctx, db)
+	if err != nil {
+		return outboxError(path, err)
+	}
+	if table.json {
+		return writeDocument(a.out, newOutboxDoc(&s, parked, table.times))
+	}
+	intent := "closed"
+	if s.IntentRows > 0 {
+		intent = fmt.Sprintf("%s from offset %d on", plural(s.IntentRows, "row"), s.IntentOffset)
+	}
+	log := "none yet"
+	if s.LogID != "" {
+		log = fmt.Sprintf("%s, which ended at %d", s.LogID, s.LogEnd)
+	}
+	err = writeTable(a.out, [][]string{
+		{"outbox", s.Outbox},
+		{"log", log},
+		{"queued", strconv.Itoa(s.Queued)},
+		{"oldest", table.times.cell(s.Oldest)},
+		{"intent", intent},
+		{"parked", strconv.Itoa(s.Parked)},
+		{"kept", strconv.Itoa(s.Kept)},
+	})
+	if err != nil || len(parked) == 0 {
+		return err
+	}
+	cells := [][]string{{"\nID", "UID", "TIME", "BYTES", "ATTEMPTS", "ERROR"}}
+	for _, r := range parked {
+		cells = append(cells, []string{
+			strconv.FormatInt(r.ID, 10), r.UID.String(), table.times.cell(r.Record.Time),
+			strconv.Itoa(len(r.Record.Key) + len(r.Record.Value)), strconv.Itoa(r.Attempts), printable(r.Parked),
+		})
+	}
+	return writeTable(a.out, cells)
+}
+
+func outboxError(path string, err error) error {
+	if errors.Is(err, outbox.ErrNoTables) {
+		return &hinted{fmt.Errorf("%s: %w", path, outbox.ErrNoTables), "outbox.Open creates its tables"}
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// outboxDoc is the JSON document of outbox.
+type outboxDoc struct {
+	Outbox string      `json:"outbox"`
+	Queued int         `json:"queued"`
+	Oldest *string     `json:"oldest"`
+	Parked int         `json:"parked"`
+	Kept   int         `json:"kept"`
+	LogID  string      `json:"log_id"`
+	LogEnd uint64      `json:"log_end"`
+	Epoch  int64       `json:"epoch"`
+	Intent *intentDoc  `json:"intent"`
+	Rows   []parkedDoc `json:"rows"`
+}
+
+type intentDoc struct {
+	Rows   int    `json:"rows"`
+	Offset uint64 `json:"offset"`
+}
+
+type parkedDoc struct {
+	ID         int64   `json:"id"`
+	UID        string  `json:"uid"`
+	Time       *string `json:"time"`
+	Schema     uint16  `json:"schema"`
+	DedupeKey  string  `json:"dedupe_key"`
+	KeyBytes   int     `json:"key_bytes"`
+	ValueBytes int     `json:"value_bytes"`
+	Attempts   int     `json:"attempts"`
+	Error      string  `json:"error"`
+}
+
+func newOutboxDoc(s *outbox.Status, parked []outbox.Row, times timePrinter) *outboxDoc {
+	doc := &outboxDoc{
+		Outbox: s.Outbox, Queued: s.Queued, Oldest: times.json(s.Oldest), Parked: s.Parked, Kept: s.Kept,
+		LogID: s.LogID, LogEnd: s.LogEnd, Epoch: s.Epoch, Rows: parkedDocs(parked, times),
+	}
+	if s.IntentRows > 0 {
+		doc.Intent = &intentDoc{Rows: s.IntentRows, Offset: s.IntentOffset}
+	}
+	return doc
+}
+
+func parkedDocs(rows []outbox.Row, times timePrinter) []parkedDoc {
+	docs := []parkedDoc{}
+	for _, r := range rows {
+		docs = append(docs, parkedDoc{
+			ID: r.ID, UID: r.UID.String(), Time: times.json(r.Record.Time), Schema: r.Record.Schema, DedupeKey: r.DedupeKey,
+			KeyBytes: len(r.Record.Key), ValueBytes: len(r.Record.Value), Attempts: r.Attempts, Error: r.Parked,
+		})
+	}
+	return docs
+}
