@@ -28,23 +28,22 @@ func (r *relay) read(ctx context.Context) (rows []Row, err error) {
 		size += int64(len(row.Record.Key) + len(row.Record.Value))
 		return len(rows) >= r.b.opts.BatchRows || size >= r.b.opts.BatchBytes
 	}
-	const query = `SELECT ` + rowColumns + ` FROM main.evlog_outbox WHERE parked IS NULL AND `
-	nc := context.WithoutCancel(ctx)
+	const query = `SELECT ` + rowColumns + ` FROM main.evlog_outbox
+		WHERE parked IS NULL AND id NOT BETWEEN ?2 AND ?3 ORDER BY id LIMIT ?1`
+	first, last := int64(1), int64(0) // nothing
+	if n := len(r.done.rows); n > 0 {
+		first, last = r.done.rows[0].id, r.done.rows[n-1].id
+	}
 	err = r.use(ctx, func(s *session) error {
-		// Before the rows: what is committed in between must not be missed.
-		if err := r.look(ctx, s); err != nil {
-			return err
+		// Before the rows: what is committed in between must not be missed. It takes
+		// a moment, which Notify is there to save; then the next poll reads again.
+		if r.known = false; !r.woken {
+			if err := r.look(ctx, s); err != nil {
+				return err
+			}
 		}
-		n := r.b.opts.BatchRows
-		if len(r.done.rows) == 0 {
-			return queryRows(nc, s.conn, full, query+`TRUE ORDER BY id LIMIT ?1`, n)
-		}
-		first, last := r.done.rows[0].id, r.done.rows[len(r.done.rows)-1].id
-		err := queryRows(nc, s.conn, full, query+`id < ?2 ORDER BY id LIMIT ?1`, n, first)
-		if err != nil || len(rows) >= n || size >= r.b.opts.BatchBytes {
-			return err
-		}
-		return queryRows(nc, s.conn, full, query+`id > ?2 ORDER BY id LIMIT ?1`, n-len(rows), last)
+		r.woken = false
+		return queryRows(context.WithoutCancel(ctx), s, full, query, r.b.opts.BatchRows, first, last)
 	})
 	return rows, err
 }
@@ -158,7 +157,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		g.Release()
 	}
 	if !rules.Off(outboxrule.Intent) {
-		err := r.b.transact(ctx, s.conn, func(t *tx) error {
+		err := r.b.transact(ctx, &s.connection, func(t *tx) error {
 			if err := r.b.remove(t, next.logID, r.done, nil); err != nil {
 				return err
 			}
@@ -235,7 +234,7 @@ func (r *relay) settle(ctx context.Context, s *session, g *evlog.Gate) error {
 		if err != nil {
 			return err
 		}
-		err = r.b.transact(context.WithoutCancel(ctx), s.conn, func(t *tx) error {
+		err = r.b.transact(context.WithoutCancel(ctx), &s.connection, func(t *tx) error {
 			st, err := t.state()
 			if err != nil {
 				return err

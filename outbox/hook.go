@@ -35,7 +35,7 @@ func (b *Box) open(ctx context.Context, hs evlog.HookState) error {
 	defer s.close()
 	var t taken
 	err = b.patiently(ctx, func() error {
-		return b.transact(ctx, s.conn, func(x *tx) (err error) {
+		return b.transact(ctx, &s.connection, func(x *tx) (err error) {
 			t, err = b.takeOver(ctx, x, hs)
 			return err
 		})
@@ -113,7 +113,7 @@ func (b *Box) inLog(s state, hs evlog.HookState) func(i int) bool {
 // events, since two can be equal.
 func (b *Box) guess(ctx context.Context, t *tx, s state, hs evlog.HookState) (intent, func(i int) bool, error) {
 	in := intent{offset: s.logEnd}
-	err := queryRows(ctx, t.conn, func(r Row) bool {
+	err := queryRows(ctx, t, func(r Row) bool {
 		in.rows = append(in.rows, rowRef{id: r.ID, uid: r.UID, sum: sumOf(r.Record)})
 		return false
 	}, `SELECT `+rowColumns+` FROM main.evlog_outbox WHERE parked IS NULL ORDER BY id LIMIT ?1`, b.opts.BatchRows)

@@ -22,13 +22,16 @@ const sumBytes = 8
 
 // sumOf is a checksum of a record without its offset, to tell it from others.
 func sumOf(r evlog.Record) (sum [sumBytes]byte) {
-	b := make([]byte, 0, 14+len(r.Key)+len(r.Value))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Time.UnixMilli()))
-	b = binary.BigEndian.AppendUint16(b, r.Schema)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(r.Key)))
-	b = append(append(b, r.Key...), r.Value...)
-	h := sha256.Sum256(b)
-	copy(sum[:], h[:])
+	var head [14]byte
+	binary.BigEndian.PutUint64(head[:], uint64(r.Time.UnixMilli()))
+	binary.BigEndian.PutUint16(head[8:], r.Schema)
+	binary.BigEndian.PutUint32(head[10:], uint32(len(r.Key)))
+	h := sha256.New()
+	for _, p := range [][]byte{head[:], r.Key, r.Value} {
+		h.Write(p) // never fails
+	}
+	var all [sha256.Size]byte
+	copy(sum[:], h.Sum(all[:0]))
 	return sum
 }
 

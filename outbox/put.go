@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -24,12 +25,59 @@ func (b *Box) Put(ctx context.Context, tx DBTX, records ...evlog.Record) error {
 	if err := b.inTransaction(ctx, tx); err != nil {
 		return wrap("put", err)
 	}
-	for _, r := range records {
-		if _, err := b.insert(ctx, tx, r, ""); err != nil {
+	for some := range slices.Chunk(records, rowsAtOnce) {
+		if err := b.insert(ctx, tx, some); err != nil {
 			return wrap("put", err)
 		}
 	}
 	return nil
+}
+
+// rowsAtOnce is how many rows one statement inserts.
+const rowsAtOnce = 32
+
+// insert inserts rows without dedupe keys.
+func (b *Box) insert(ctx context.Context, q DBTX, records []evlog.Record) error {
+	args := make([]any, 0, insertColumns*len(records))
+	for _, r := range records {
+		columns, err := b.columns(r)
+		if err != nil {
+			return err
+		}
+		args = append(args, columns[:]...)
+	}
+	_, err := q.ExecContext(ctx, insertRows[len(records)], args...)
+	return tableError(err)
+}
+
+const insertColumns = 5
+
+// insertRows are the statements for 1 to rowsAtOnce rows.
+var insertRows = func() (queries [rowsAtOnce + 1]string) {
+	query := `INSERT INTO main.evlog_outbox (uid, schema, ts_ms, key, value) VALUES `
+	for n := 1; n <= rowsAtOnce; n++ {
+		if n > 1 {
+			query += `, `
+		}
+		query += `(?, ?, ?, ?, ?)`
+		queries[n] = query
+	}
+	return queries
+}()
+
+// columns are uid, schema, ts_ms, key and value of a new row.
+func (b *Box) columns(r evlog.Record) (columns [insertColumns]any, err error) {
+	t := r.Time
+	if t.IsZero() {
+		t = b.clock.Now()
+	}
+	ms := t.UnixMilli()
+	if time.UnixMilli(ms).Unix() != t.Unix() {
+		return columns, fmt.Errorf("time %v: %w", r.Time, evlog.ErrTooLarge)
+	}
+	var uid UID
+	rand.Read(uid[:]) // never fails
+	return [insertColumns]any{uid[:], int64(r.Schema), ms, nullIfEmpty(r.Key), nullIfEmpty(r.Value)}, nil
 }
 
 // PutOnce is Put for a record that must not come twice: if a row with this
@@ -42,43 +90,32 @@ func (b *Box) PutOnce(ctx context.Context, tx DBTX, dedupeKey string, r evlog.Re
 	if err := b.inTransaction(ctx, tx); err != nil {
 		return false, wrap("put", err)
 	}
-	put, err = b.insert(ctx, tx, r, dedupeKey)
-	return put, wrap("put", err)
+	columns, err := b.columns(r)
+	if err != nil {
+		return false, wrap("put", err)
+	}
+	var key any = dedupeKey
+	if b.rules.Off(outboxrule.Dedupe) {
+		key = nil
+	}
+	res, err := tx.ExecContext(ctx, insertOnce, append(columns[:], key)...)
+	if err != nil {
+		return false, wrap("put", tableError(err))
+	}
+	n, err := res.RowsAffected()
+	return n > 0, wrap("put", err)
 }
+
+const insertOnce = `INSERT INTO main.evlog_outbox (uid, schema, ts_ms, key, value, dedupe)
+	SELECT ?1, ?2, ?3, ?4, ?5, ?6
+	WHERE NOT EXISTS (SELECT 1 FROM main.evlog_outbox_kept WHERE dedupe = ?6)
+	ON CONFLICT (dedupe) WHERE dedupe IS NOT NULL DO NOTHING`
 
 func (b *Box) inTransaction(ctx context.Context, q DBTX) error {
 	if b.rules.Off(outboxrule.InTx) {
 		return nil
 	}
 	return sqldb.InTransaction(ctx, q, false, ErrNotInTx)
-}
-
-const insertRow = `INSERT INTO main.evlog_outbox (uid, schema, ts_ms, dedupe, key, value)
-	SELECT ?1, ?2, ?3, ?4, ?5, ?6
-	WHERE ?4 IS NULL OR NOT EXISTS (SELECT 1 FROM main.evlog_outbox_kept WHERE dedupe = ?4)
-	ON CONFLICT (dedupe) WHERE dedupe IS NOT NULL DO NOTHING`
-
-func (b *Box) insert(ctx context.Context, q DBTX, r evlog.Record, dedupe string) (bool, error) {
-	t := r.Time
-	if t.IsZero() {
-		t = b.clock.Now()
-	}
-	ms := t.UnixMilli()
-	if time.UnixMilli(ms).Unix() != t.Unix() {
-		return false, fmt.Errorf("time %v: %w", r.Time, evlog.ErrTooLarge)
-	}
-	var uid UID
-	rand.Read(uid[:]) // never fails
-	var key any
-	if dedupe != "" && !b.rules.Off(outboxrule.Dedupe) {
-		key = dedupe
-	}
-	res, err := q.ExecContext(ctx, insertRow, uid[:], int64(r.Schema), ms, key, nullIfEmpty(r.Key), nullIfEmpty(r.Value))
-	if err != nil {
-		return false, tableError(err)
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
 }
 
 // nullIfEmpty: an empty key and none are the same to a log, and not every driver
@@ -115,7 +152,7 @@ func (b *Box) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	defer func() {
 		// After a COMMIT this only tells the *sql.Tx.
 		if err := t.Rollback(); err != nil && !sqldb.IsNoTx(err) {
-			(&tx{ctx: nc, conn: conn}).rollback()
+			(&tx{connection: &connection{conn: conn}, ctx: nc}).rollback()
 		}
 	}()
 	if err := fn(nc, t); err != nil {

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -96,8 +97,9 @@ type relay struct {
 	// done is the open intent, if its records are durable: the next transaction
 	// deletes its rows.
 	done    intent
-	version int64 // of the database, as the pinned connection saw it
+	version int64 // of the database before the last read, as the pinned connection saw it
 	known   bool  // version is known
+	woken   bool  // by Notify: there are rows, whatever the version is
 	pruned  time.Duration
 	wait    time.Duration // the pause before the next try
 }
@@ -140,6 +142,7 @@ func (r *relay) use(ctx context.Context, f func(s *session) error) error {
 		return err
 	}
 	if r.b.db.Stats().MaxOpenConnections != 1 || r.b.rules.Off(outboxrule.NoPin) {
+		s.prepared = map[string]*sql.Stmt{}
 		r.s = s
 		return r.use(ctx, f)
 	}
@@ -149,7 +152,7 @@ func (r *relay) use(ctx context.Context, f func(s *session) error) error {
 
 // transact is a transaction on the relay's connection.
 func (r *relay) transact(ctx context.Context, f func(t *tx) error) error {
-	return r.use(ctx, func(s *session) error { return r.b.transact(ctx, s.conn, f) })
+	return r.use(ctx, func(s *session) error { return r.b.transact(ctx, &s.connection, f) })
 }
 
 // start takes the outbox over and resolves what a run before on the same log has
@@ -311,6 +314,7 @@ func (r *relay) waitFor(ctx context.Context, d time.Duration) (woken bool, err e
 	defer stop()
 	select {
 	case <-r.b.wake:
+		r.woken = true
 		return true, nil
 	case <-timer:
 		return false, nil
@@ -339,7 +343,7 @@ func (r *relay) look(ctx context.Context, s *session) error {
 	if s != r.s {
 		return nil
 	}
-	err := s.conn.QueryRowContext(context.WithoutCancel(ctx), `PRAGMA data_version`).Scan(&r.version)
+	err := s.QueryRowContext(context.WithoutCancel(ctx), `PRAGMA data_version`).Scan(&r.version)
 	r.known = err == nil
 	return err
 }

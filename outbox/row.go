@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -34,21 +35,45 @@ type Row struct {
 
 const rowColumns = `id, uid, schema, ts_ms, attempts, parked, dedupe, key, value`
 
-// scanRow reads the columns of rowColumns.
-func scanRow(scan func(...any) error) (r Row, err error) {
-	var uid []byte
-	var schema, ms int64
-	var parked, dedupe sql.NullString
-	if err := scan(&r.ID, &uid, &schema, &ms, &r.Attempts, &parked, &dedupe, &r.Record.Key, &r.Record.Value); err != nil {
+// scanner reads the columns of rowColumns. The bytes of many rows lie in common
+// blocks, which are not used again.
+type scanner struct {
+	uid, key, value sql.RawBytes
+	parked, dedupe  sql.NullString
+	block           []byte
+}
+
+func (s *scanner) scan(rows *sql.Rows) (r Row, err error) {
+	var schema, ms, attempts int64
+	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &s.key, &s.value)
+	if err != nil {
 		return r, err
 	}
-	if len(uid) != len(r.UID) {
-		return r, fmt.Errorf("row %d: a uid of %d bytes", r.ID, len(uid))
+	if len(s.uid) != len(r.UID) {
+		return r, fmt.Errorf("row %d: a uid of %d bytes", r.ID, len(s.uid))
 	}
-	copy(r.UID[:], uid)
-	r.Record.Schema, r.Record.Time = uint16(schema), timeOf(ms)
-	r.Parked, r.DedupeKey = parked.String, dedupe.String
+	copy(r.UID[:], s.uid)
+	r.Record = evlog.Record{Schema: uint16(schema), Time: timeOf(ms), Key: s.keep(s.key), Value: s.keep(s.value)}
+	r.Attempts, r.Parked, r.DedupeKey = int(attempts), s.parked.String, s.dedupe.String
 	return r, nil
+}
+
+const blockBytes = 64 << 10
+
+// keep copies what is valid until the next row only. Nothing is nil.
+func (s *scanner) keep(p []byte) []byte {
+	if len(p) == 0 {
+		return nil
+	}
+	if len(p) > cap(s.block)-len(s.block) {
+		if len(p) > blockBytes/4 {
+			return bytes.Clone(p)
+		}
+		s.block = make([]byte, 0, blockBytes)
+	}
+	at := len(s.block)
+	s.block = append(s.block, p...)
+	return s.block[at:len(s.block):len(s.block)]
 }
 
 // timeOf keeps the one millisecond that would come out as the zero Time from
@@ -69,8 +94,9 @@ func queryRows(ctx context.Context, q DBTX, full func(Row) bool, query string, a
 		return tableError(err)
 	}
 	defer func() { _ = rows.Close() }()
+	var s scanner
 	for rows.Next() {
-		r, err := scanRow(rows.Scan)
+		r, err := s.scan(rows)
 		if err != nil {
 			return err
 		}

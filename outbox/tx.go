@@ -18,16 +18,16 @@ import (
 // SQLite answers an interrupted write by rolling the whole transaction back, and
 // an interrupted COMMIT leaves nobody knowing.
 type tx struct {
-	ctx  context.Context
-	conn *sql.Conn
+	*connection
+	ctx context.Context
 }
 
 func (t *tx) exec(query string, args ...any) (sql.Result, error) {
-	return t.conn.ExecContext(t.ctx, query, args...)
+	return t.ExecContext(t.ctx, query, args...)
 }
 
 func (t *tx) row(query string, args ...any) *sql.Row {
-	return t.conn.QueryRowContext(t.ctx, query, args...)
+	return t.QueryRowContext(t.ctx, query, args...)
 }
 
 // changed runs a statement and returns how many rows it changed.
@@ -51,9 +51,9 @@ func (e *unsureError) Unwrap() error { return e.err }
 // as it can with a rollback journal. SQLite lets no new ones in meanwhile.
 const commitFor = 250 * time.Millisecond
 
-// transact runs f in a transaction on conn. ctx ends only the waiting for locks.
-func (b *Box) transact(ctx context.Context, conn *sql.Conn, f func(t *tx) error) (err error) {
-	t := &tx{ctx: context.WithoutCancel(ctx), conn: conn}
+// transact runs f in a transaction on c. ctx ends only the waiting for locks.
+func (b *Box) transact(ctx context.Context, c *connection, f func(t *tx) error) (err error) {
+	t := &tx{connection: c, ctx: context.WithoutCancel(ctx)}
 	if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
 		t.rollback() // a BEGIN that was cancelled can leave a transaction open
 		return err
@@ -105,16 +105,15 @@ func (b *Box) inOwnTx(ctx context.Context, f func(t *tx) error) error {
 			return err
 		}
 		defer func() { _ = conn.Close() }()
-		return b.transact(ctx, conn, f)
+		return b.transact(ctx, &connection{conn: conn}, f)
 	})
 }
 
 // session is a connection set up for the relay: its commits are synced, whatever
 // the application's settings are, and it does not wait long for locks.
 type session struct {
-	b    *Box
-	conn *sql.Conn
-	old  [len(relayPragmas)]int // what close restores
+	connection
+	old [len(relayPragmas)]int // what close restores
 }
 
 var relayPragmas = [...]struct {
@@ -136,7 +135,7 @@ func (b *Box) session(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{b: b, conn: conn}
+	s := &session{connection: connection{conn: conn}}
 	nc := context.WithoutCancel(ctx)
 	for i, p := range relayPragmas {
 		value := p.value
@@ -157,6 +156,7 @@ func (b *Box) session(ctx context.Context) (*session, error) {
 
 // close gives the connection back as it was.
 func (s *session) close() {
+	s.unprepare()
 	for i, p := range relayPragmas {
 		if _, err := s.conn.ExecContext(context.Background(), fmt.Sprintf(`PRAGMA %s = %d`, p.name, s.old[i])); err != nil {
 			discard(s.conn)
