@@ -165,7 +165,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		})
 		var unsure *unsureError
 		if errors.As(err, &unsure) {
-			return r.afterwards(err, r.settle(ctx, s, g))
+			return afterwards(&passingError{err}, r.settle(ctx, s, g))
 		}
 		if err != nil {
 			return err
@@ -186,7 +186,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 	case err != nil && rules.Off(outboxrule.Settle):
 		return logError(err)
 	case err != nil:
-		return r.afterwards(err, r.settle(ctx, s, g))
+		return afterwards(logError(err), r.settle(ctx, s, g))
 	}
 	g.Release()
 	r.done = next.intent
@@ -208,12 +208,12 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 }
 
 // afterwards is the error of a batch that was not appended, or is not known to
-// have been, once that is settled.
-func (r *relay) afterwards(err, settled error) error {
+// have been, once that is settled: what is settled can be tried again.
+func afterwards(err, settled error) error {
 	if settled != nil {
 		return errors.Join(settled, err)
 	}
-	return &passingError{err}
+	return err
 }
 
 // giveUpAfter is how long a relay that was told to stop goes on trying to resolve
@@ -252,6 +252,9 @@ func (r *relay) settle(ctx context.Context, s *session, g *evlog.Gate) error {
 			return err // whoever took over has decided what becomes of the rows
 		}
 		r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
+		if broken(err) {
+			r.b.renew(context.WithoutCancel(ctx), s)
+		}
 		now := r.b.clock.Elapsed()
 		if ctx.Err() != nil {
 			if ended == 0 {

@@ -15,6 +15,9 @@ const (
 	DefaultPollInterval = 50 * time.Millisecond
 )
 
+// maxBatchBytes: with the last row on top, a batch is still one that a log takes.
+const maxBatchBytes = 512 << 20
+
 // Policy says what to do when log and database do not belong together any more
 // (see ErrLogChanged and the errors beside it).
 type Policy uint8
@@ -80,7 +83,7 @@ func (o *Options) withDefaults() (Options, error) {
 		return bad("Policy", c.Policy)
 	case c.BatchRows < 0:
 		return bad("BatchRows", c.BatchRows)
-	case c.BatchBytes < 0:
+	case c.BatchBytes < 0, c.BatchBytes > maxBatchBytes:
 		return bad("BatchBytes", c.BatchBytes)
 	case c.PollInterval < 0:
 		return bad("PollInterval", c.PollInterval)

@@ -166,6 +166,22 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
+// renew takes another connection in the place of one that is broken. If there is
+// none, s stays broken.
+func (b *Box) renew(ctx context.Context, s *session) {
+	discard(s.conn)
+	prepare := s.prepared != nil
+	s.close()
+	fresh, err := b.session(ctx)
+	if err != nil {
+		return
+	}
+	if prepare {
+		fresh.prepared = map[string]*sql.Stmt{}
+	}
+	*s = *fresh
+}
+
 // broken reports whether the connection is of no use any more.
 func broken(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)

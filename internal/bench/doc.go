@@ -63,4 +63,12 @@
 //	             process=other runs this binary once more
 //	Idle         processor time of a follower with nothing to do
 //	Disk         bytes on disk
+//	OutboxRelay  100,000 queued rows relayed in batches of 1,000; the limit is a relay
+//	             that appends and then deletes, without intents
+//	OutboxLatency
+//	             from the application's commit to a follower of the log, with Notify;
+//	             the limit is one write with its sync
+//	OutboxBacklog
+//	             a relay is killed with 10,000 rows before it: from opening again
+//	             to the last one
 package bench

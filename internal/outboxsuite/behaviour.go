@@ -18,6 +18,7 @@ import (
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/vfs"
 	"github.com/evlog-go/evlog/outbox"
+	"github.com/evlog-go/evlog/sqlbridge"
 )
 
 func runBehaviour(t *testing.T, driver string, m Mode) {
@@ -37,8 +38,11 @@ func runBehaviour(t *testing.T, driver string, m Mode) {
 		{"rows_deleted", behaveRowsDeleted},
 		{"log_hook", behaveHook},
 		{"panic", behavePanic},
+		{"panic_at_the_gate", behavePanicAtGate},
+		{"gives_up", behaveGivesUp},
 		{"append_beside", behaveAppendBeside},
 		{"big_batches", behaveBatches},
+		{"in_a_bridge", behaveBridge},
 	} {
 		t.Run(b.name, func(t *testing.T) { require.NoError(t, b.check(newEnv(t, driver, m, 0))) })
 	}
@@ -463,6 +467,113 @@ func behavePanic(e *env) error {
 	return first(e.has("a"), e.drained(), run.end())
 }
 
+// A panic while an intent is open: nobody can append until the log was opened
+// again, with the hook.
+func behavePanicAtGate(e *env) error {
+	armed := true
+	box := e.openBox(e.db, &outbox.Options{OnEvent: func(ev outbox.Event) {
+		if armed && ev.Kind == outbox.EventResolved {
+			panic("ouch")
+		}
+	}})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	e.mem.SetCapacity(e.mem.Used() + 2000) // for log.json
+	if err := e.put(box, strings.Repeat("x", 5000)); err != nil {
+		return err
+	}
+	panicked := func() (p any) {
+		defer func() { p = recover() }()
+		return box.Run(e.ctx, log)
+	}()
+	if panicked != "ouch" {
+		return wrongf("panicked with %v", panicked)
+	}
+	_, err = log.Append(e.ctx, evlog.Record{})
+	if err := is(err, evlog.ErrPoisoned); err != nil {
+		return err
+	}
+	armed = false
+	e.mem.SetCapacity(-1)
+	_ = log.Close()
+	if log, err = e.tryLog(box, e.dir); err != nil {
+		return err
+	}
+	if err := e.free(); err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	return first(e.has(strings.Repeat("x", 5000)), e.drained(), run.end())
+}
+
+// An intent that cannot be resolved: others wait at the gate. When the relay is
+// to stop all the same, it poisons the log, and the next opening resolves it.
+func behaveGivesUp(e *env) error {
+	box := e.openBox(e.db, &outbox.Options{Clock: quickClock{time.Now()}})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	lock, err := e.open(5000).Conn(e.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	var once sync.Once
+	locked := make(chan error, 1)
+	e.fail.set(func(op vfs.Op) error {
+		if op.Kind != vfs.OpWrite || !strings.HasSuffix(op.Name, ".log") {
+			return nil
+		}
+		once.Do(func() { // right after the intent
+			_, err := lock.ExecContext(context.WithoutCancel(e.ctx), `BEGIN IMMEDIATE`)
+			locked <- err
+		})
+		return syscall.ENOSPC
+	})
+	run := e.start(box, log)
+	if err := first(e.put(box, "a"), <-locked); err != nil {
+		return err
+	}
+	e.fail.clear()
+	short, cancel := context.WithTimeout(e.ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = log.Append(short, evlog.Record{Value: []byte("beside")})
+	if err := is(err, context.DeadlineExceeded); err != nil || log.Stats().GateHolder != outbox.HookName {
+		return wrongf("somebody appends while an intent is open: %v, %+v", err, log.Stats())
+	}
+	run.stop()
+	err = <-run.done
+	run.done <- err
+	_, appendErr := log.Append(e.ctx, evlog.Record{Value: []byte("beside")})
+	if err := first(is(err, evlog.ErrPoisoned), is(appendErr, evlog.ErrPoisoned)); err != nil {
+		return err
+	}
+	_ = log.Close()
+	if _, err := lock.ExecContext(e.ctx, `ROLLBACK`); err != nil {
+		return err
+	}
+	if log, err = e.tryLog(box, e.dir); err != nil {
+		return err
+	}
+	run = e.start(box, log)
+	return first(e.has("a"), e.drained(), run.end())
+}
+
+// quickClock makes the relay wait a hundredth of what it would.
+type quickClock struct{ start time.Time }
+
+const quicker = 100
+
+func (quickClock) Now() time.Time           { return time.Now() }
+func (c quickClock) Elapsed() time.Duration { return quicker * time.Since(c.start) }
+func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d / quicker)
+	return t.C, func() { t.Stop() }
+}
+
 // Others append to the same log, as fast as they can.
 func behaveAppendBeside(e *env) error {
 	log := e.openLog()
@@ -533,6 +644,40 @@ func behaveBatches(e *env) error {
 		return wrongf("%+v", s)
 	}
 	return nil
+}
+
+// A consumer's handler puts events: what it consumes, its cursor and what it
+// tells are one transaction.
+func behaveBridge(e *env) error {
+	bridge, err := sqlbridge.Open(e.ctx, e.db, nil)
+	if err != nil {
+		return err
+	}
+	source, err := evlog.Open(e.ctx, "/source", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint(i))
+		if _, err := source.Append(e.ctx, evlog.Record{Value: []byte(want[i])}); err != nil {
+			return err
+		}
+	}
+	run := e.start(e.box, e.openLog())
+	failed := false
+	err = bridge.Run(e.ctx, source.Reader(), "copy", func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		if err := e.box.Put(ctx, tx, evlog.Record{Value: rec.Value}); err != nil {
+			return err
+		}
+		if rec.Offset == 13 && !failed {
+			failed = true
+			return errors.New("once more")
+		}
+		return nil
+	}, &sqlbridge.RunOptions{UntilEnd: true, Attempts: 2, BatchRecords: 4})
+	return first(err, e.has(want...), e.drained(), run.end())
 }
 
 // A relay that polls and relays beside 20,000 commits does not keep the WAL from

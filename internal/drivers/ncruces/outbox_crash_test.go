@@ -120,8 +120,8 @@ type world struct {
 	db   *sql.DB
 	tail *tailFS
 
-	crashes bool          // this life ends with a crash
-	poke    chan struct{} // has others append
+	moment atomic.Bool   // this life ends with a crash at a moment that is still to be chosen
+	poke   chan struct{} // has others append
 
 	mu  sync.Mutex // guards rng
 	rng *rand.Rand
@@ -137,11 +137,19 @@ func (w *world) roll(n int) int {
 // synced is called after each sync of SQLite's, which may be that of an intent:
 // the moment for others to append, or for a crash.
 func (w *world) synced() {
-	if w.crashes && w.roll(20) == 0 {
-		w.mem.SetCut(int64(w.roll(8)))
+	if w.roll(15) == 0 {
+		w.cutIn(w.roll(8))
 	}
 	if w.roll(2) == 0 {
 		w.othersNow()
+	}
+}
+
+// cutIn has the crash come so many operations later. Only the first call counts:
+// a second one could take a cut back that has been met.
+func (w *world) cutIn(n int) {
+	if w.moment.CompareAndSwap(true, false) {
+		w.mem.SetCut(int64(n))
 	}
 }
 
@@ -158,6 +166,7 @@ func openWorld(t *testing.T, c crashCase, mem *vfs.Mem, seed uint64) *world {
 		c: c, name: fmt.Sprintf("evlog%d", worlds.Add(1)), mem: mem, poke: make(chan struct{}), rng: evtest.Rand(seed + 1),
 	}
 	w.disk = newDisk(t, w.name, mem)
+	w.disk.synced = w.synced
 	w.tail = &tailFS{FS: mem, skip: c.tail}
 	off := c.off
 	if c.bad {
@@ -197,7 +206,12 @@ func crashRun(t *testing.T, c crashCase, base *vfs.Mem, seed uint64) error {
 	killed := false
 	for life := range lives {
 		last := life == lives-1
-		if !last {
+		w := openWorld(t, c, mem, rng.Uint64())
+		switch {
+		case last:
+		case rng.IntN(2) == 0:
+			w.moment.Store(true)
+		default:
 			// The first few operations are the opening's.
 			n := 15 + rng.IntN(120)
 			if rng.IntN(4) == 0 || killed && rng.IntN(2) == 0 {
@@ -205,8 +219,6 @@ func crashRun(t *testing.T, c crashCase, base *vfs.Mem, seed uint64) error {
 			}
 			mem.SetTornCut(int64(n), rng.IntN(600))
 		}
-		w := openWorld(t, c, mem, rng.Uint64())
-		w.crashes = !last
 		err := w.live(rng, led, last)
 		w.close()
 		if err != nil {
@@ -241,7 +253,6 @@ func (w *world) live(rng *rand.Rand, led *ledger, last bool) error {
 		return w.lost("open the log", err, last)
 	}
 	w.tail.opened()
-	w.disk.synced = w.synced
 	defer func() { _ = log.Close() }()
 
 	life, stop := context.WithCancel(w.ctx)
@@ -302,9 +313,7 @@ func (w *world) onEvent(e outbox.Event) {
 	if w.c.full && e.Kind == outbox.EventRetry && !sqldb.IsBusy(e.Err) {
 		w.mem.SetCapacity(-1)
 		w.othersNow()
-		if w.crashes {
-			w.mem.SetCut(int64(w.roll(20)))
-		}
+		w.cutIn(w.roll(20))
 	}
 }
 

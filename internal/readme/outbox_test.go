@@ -1,0 +1,70 @@
+package readme
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/outbox"
+)
+
+func outOfSQLite(ctx context.Context, db *sql.DB, seen func(*evlog.Log) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	// region: outbox
+	box, err := outbox.Open(ctx, db, nil) // creates its tables
+	if err != nil {
+		return err
+	}
+	log, err := evlog.Open(ctx, "events", &evlog.Options{OpenHook: box.Hook()})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	relay := make(chan error, 1)
+	go func() { relay <- box.Run(ctx, log) }() // until ctx ends
+
+	err = box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, total) VALUES (42, 1999)`); err != nil {
+			return err // nothing is committed, and nobody hears of it
+		}
+		return box.Put(ctx, tx, evlog.Record{Key: []byte("order:42"), Value: []byte(`{"total":1999}`)})
+	})
+	// end
+	if err == nil {
+		err = seen(log)
+	}
+	stop()
+	if e := <-relay; !errors.Is(e, context.Canceled) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+func Example_outOfSQLite() {
+	ctx := context.Background()
+	inTemp(func() error {
+		db, err := sql.Open("sqlite", "file:app.sqlite?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		if _, err := db.Exec(`CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER) STRICT`); err != nil {
+			return err
+		}
+		return outOfSQLite(ctx, db, func(log *evlog.Log) error {
+			for rec, err := range log.Reader().Follow(ctx, 0) {
+				if err != nil {
+					return err
+				}
+				fmt.Printf("%d %s %s\n", rec.Offset, rec.Key, rec.Value)
+				break
+			}
+			return nil
+		})
+	})
+	// Output:
+	// 0 order:42 {"total":1999}
+}
