@@ -140,6 +140,23 @@ func TestKeys_MergeThatLooksTheSame(t *testing.T) {
 	sameRecs(t, want[6:7], all)
 }
 
+// An index counts while it matches the segment as it is now: what is remembered
+// of one, too.
+func TestKeys_IndexThatDoesNotMatchAnyMore(t *testing.T) {
+	im, _ := keyedLog(t, 4)
+	p := placeWith(t, im)
+	r := p.reader(t, nil)
+	_, err := r.Latest(p.ctx, []byte("nowhere"))
+	require.ErrorIs(t, err, evlog.ErrNotFound)
+	s := im.Segments()[1]
+	other := evtest.RecOf(rec("nowhere", "but now"))
+	other.Offset = s.Base + 1
+	replaceFile(t, p, s.Name, evtest.EncodeRecs(s.Recs[0], other))
+	got, err := r.Latest(p.ctx, []byte("nowhere"))
+	require.NoError(t, err)
+	require.Equal(t, "but now", string(got.Value))
+}
+
 // indexOf is a complete index of a segment with these records.
 func indexOf(base, end uint64, recs []evtest.Rec) []byte {
 	raw := evtest.EncodeRecs(recs...)

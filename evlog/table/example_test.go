@@ -91,11 +91,11 @@ func ExampleFullError() {
 		check(err)
 	}
 	check(l.Flush(ctx))
-	_, err := table.Open(ctx, l.Reader(), &table.Options{MaxBytes: 64 << 10})
+	_, err := table.Open(ctx, l.Reader(), &table.Options{MaxBytes: 60 << 10})
 	var full *table.FullError
 	if errors.As(err, &full) {
-		fmt.Println("room for", full.Keys, "keys, up to offset", full.Offset)
+		fmt.Println("more than", full.MaxBytes, "bytes; it could have gone up to offset", full.Offset/10*10, "or so")
 	}
 	// Output:
-	// room for 58 keys, up to offset 58
+	// more than 61440 bytes; it could have gone up to offset 50 or so
 }

@@ -19,9 +19,12 @@ func newState(limit int64, next uint64) *state {
 	return &state{entries: map[string]*Entry{}, max: limit, next: next}
 }
 
-// entryBytes is what a key takes beside itself and its value: an Entry (64
-// bytes), its share of the map, and what allocations are rounded up by.
-const entryBytes = 112
+// entryBytes is what a key takes beside itself and its value: an Entry, its share
+// of the map, and what allocations are rounded up by. 112 bytes where a pointer
+// takes 8.
+const entryBytes = 48 + 8*pointerBytes
+
+const pointerBytes = 4 << (^uintptr(0) >> 63)
 
 // sizeOf is what a key with its value counts.
 func sizeOf(key, value int) int64 { return entryBytes + int64(key) + int64(value) }
