@@ -209,7 +209,7 @@ func crashRun(t *testing.T, c crashCase, base *vfs.Mem, seed uint64) error {
 		w := openWorld(t, c, mem, rng.Uint64())
 		switch {
 		case last:
-		case rng.IntN(2) == 0:
+		case rng.IntN(2) == 0 || c.tail:
 			w.moment.Store(true)
 		default:
 			// The first few operations are the opening's.
@@ -252,7 +252,7 @@ func (w *world) live(rng *rand.Rand, led *ledger, last bool) error {
 	if err != nil {
 		return w.lost("open the log", err, last)
 	}
-	w.tail.opened()
+	w.tail.opened(w)
 	defer func() { _ = log.Close() }()
 
 	life, stop := context.WithCancel(w.ctx)
@@ -313,7 +313,8 @@ func (w *world) onEvent(e outbox.Event) {
 	if w.c.full && e.Kind == outbox.EventRetry && !sqldb.IsBusy(e.Err) {
 		w.mem.SetCapacity(-1)
 		w.othersNow()
-		w.cutIn(w.roll(20))
+		time.Sleep(200 * time.Microsecond) // until they are done
+		w.cutIn(w.roll(6))
 	}
 }
 
@@ -460,14 +461,27 @@ func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
 }
 
 // tailFS is a file system on which, if skip is set, opening a log does not sync
-// its segments.
+// its segments. So that it matters, lives end soon after the log was opened or
+// written to.
 type tailFS struct {
 	vfs.FS
 	skip bool
 	done atomic.Bool
+	w    *world
 }
 
-func (f *tailFS) opened() { f.done.Store(true) }
+func (f *tailFS) opened(w *world) {
+	f.w = w
+	f.done.Store(true)
+	f.soon(3, 4)
+}
+
+// soon ends the life in one of n cases, in fewer than within operations.
+func (f *tailFS) soon(n, within int) {
+	if f.skip && f.w.roll(n) == 0 {
+		f.w.cutIn(f.w.roll(within))
+	}
+}
 
 func (f *tailFS) OpenDir(p string) (vfs.Dir, error) {
 	d, err := f.FS.OpenDir(p)
@@ -500,6 +514,14 @@ func (d *tailDir) Same(name string, f vfs.File) (bool, error) {
 type tailFile struct {
 	vfs.File
 	f *tailFS
+}
+
+func (t *tailFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := t.File.WriteAt(b, off)
+	if t.f.done.Load() {
+		t.f.soon(4, 1)
+	}
+	return n, err
 }
 
 func (t *tailFile) Sync() error {
