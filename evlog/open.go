@@ -19,7 +19,7 @@ import (
 // and makes everything before it durable. Acknowledged data that is damaged or
 // missing is ErrCorrupt, and nothing is changed. ctx ends a long opening; it has
 // no meaning for the opened log.
-func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
+func Open(ctx context.Context, dir string, opts *Options) (l *Log, err error) {
 	o, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{
+	l = &Log{
 		dir:    &stickyDir{Dir: d},
 		opts:   o,
 		clock:  o.Clock,
@@ -40,10 +40,15 @@ func Open(ctx context.Context, dir string, opts *Options) (*Log, error) {
 		dead:   make(chan struct{}),
 	}
 	l.onEvent = o.OnEvent
-	if err := l.open(ctx); err != nil {
-		return nil, errors.Join(err, l.abandon())
-	}
-	return l, nil
+	opened := false
+	defer func() {
+		if !opened { // an error, or a caller's hook ended the goroutine
+			l, err = nil, errors.Join(err, l.abandon())
+		}
+	}()
+	err = l.open(ctx)
+	opened = err == nil
+	return l, err
 }
 
 // openDir opens the log's directory, and makes it if needed.
@@ -108,7 +113,7 @@ func (l *Log) open(ctx context.Context) error {
 	opened := Event{Kind: EventOpened, Base: l.act.base, Offset: l.act.next, Bytes: cut.bytes, KeptAs: cut.keptAs}
 	l.begin(names)
 	if err := l.runHook(ctx, opened.Offset); err != nil {
-		return errors.Join(err, l.stopWorkers())
+		return err
 	}
 	l.retain.start()
 	l.mu.Lock()
@@ -166,19 +171,16 @@ func (l *Log) runHook(ctx context.Context, next uint64) (err error) {
 	return nil
 }
 
-// stopWorkers ends the goroutines of a log whose opening failed late.
-func (l *Log) stopWorkers() error {
-	l.compact.stop()
-	l.flush.stop()
-	l.zero.stop()
-	l.retain.stop()
-	l.house.stop()
-	l.reader.shut()
-	return nil
-}
-
-// abandon releases what a failed opening holds.
+// abandon ends the goroutines and releases what a failed opening holds.
 func (l *Log) abandon() error {
+	if l.reader != nil {
+		l.compact.stop()
+		l.flush.stop()
+		l.zero.stop()
+		l.retain.stop()
+		l.house.stop()
+		l.reader.shut()
+	}
 	var err error
 	if l.act.prior != nil {
 		err = l.act.dropPrior()
