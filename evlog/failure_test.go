@@ -487,6 +487,7 @@ func TestOrder_Roll(t *testing.T) {
 		"chtimes "+old,
 		"sync "+old,
 		"create "+next,
+		"sync "+next,
 		"dirsync",
 		"write DURABLE [0,32)",
 		"syncdata DURABLE")
