@@ -3,6 +3,7 @@ package evlog_test
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,59 @@ func TestReader_OneListingIsNoEvidence(t *testing.T) {
 			require.Equal(t, off, one.Offset, "seed %d", seed)
 		}
 	})
+}
+
+// missing is a file system whose next listing lacks a name.
+type missing struct {
+	vfs.FS
+	name atomic.Pointer[string]
+}
+
+func (f *missing) OpenDir(path string) (vfs.Dir, error) {
+	d, err := f.FS.OpenDir(path)
+	return &missingDir{d, f}, err
+}
+
+type missingDir struct {
+	vfs.Dir
+	f *missing
+}
+
+func (d *missingDir) Names() ([]string, error) {
+	names, err := d.Dir.Names()
+	if lacks := d.f.name.Swap(nil); lacks != nil {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == *lacks })
+	}
+	return names, err
+}
+
+// A merge takes the next segment away while a reader is in the middle of the log,
+// and the listing it then makes misses the file that took it in: that is no
+// evidence that the reader has fallen behind the first offset.
+func TestReader_OneListingInMidWalkIsNoEvidence(t *testing.T) {
+	whole := build().segment(0, upTo(0, 4)...).segment(4, upTo(4, 8)...).segment(8, upTo(8, 12)...).segment(12, 12).durable(13, 12).im
+	m := vfs.NewMem()
+	onFS(t, m).put(t, whole)
+	f := &missing{FS: m}
+	p := onFS(t, f)
+	d, err := m.OpenDir(p.dir)
+	require.NoError(t, err)
+	defer d.Close()
+	var got []evtest.Rec
+	for rec, err := range p.reader(t, nil).Records(p.ctx, 0) {
+		require.NoError(t, err)
+		got = append(got, evtest.RecOf(rec))
+		if rec.Offset == 3 {
+			merged := evtest.Image{"merged": evtest.EncodeRecs(smalls(upTo(0, 8)...)...)}
+			require.NoError(t, merged.WriteFS(m, p.dir))
+			require.NoError(t, d.Rename("merged", evtest.SegmentFile(0)))
+			require.NoError(t, d.Remove(evtest.SegmentFile(4)))
+			first := evtest.SegmentFile(0)
+			f.name.Store(&first)
+		}
+	}
+	require.Nil(t, f.name.Load(), "the listing was made")
+	sameRecs(t, smalls(upTo(0, 13)...), got)
 }
 
 // A segment that was prepared ahead has its exact size once it is closed,
