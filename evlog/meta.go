@@ -95,7 +95,7 @@ func parseMeta(b []byte) (*meta, error) {
 		Format int `json:"format"`
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("%w: %v", errMeta, err)
+		return nil, fmt.Errorf("%w: %w", errMeta, err)
 	}
 	if v.Format > formatVersion {
 		return nil, fmt.Errorf("format %d: %w (it knows %d)", v.Format, ErrVersion, formatVersion)
@@ -104,11 +104,11 @@ func parseMeta(b []byte) (*meta, error) {
 	m := &meta{}
 	err := errors.Join(json.Unmarshal(b, &j), json.Unmarshal(b, &m.other))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", errMeta, err)
+		return nil, fmt.Errorf("%w: %w", errMeta, err)
 	}
 	if len(j.Config) > 0 {
 		if err := errors.Join(json.Unmarshal(j.Config, &m.Config), json.Unmarshal(j.Config, &m.otherConfig)); err != nil {
-			return nil, fmt.Errorf("%w: config: %v", errMeta, err)
+			return nil, fmt.Errorf("%w: config: %w", errMeta, err)
 		}
 	}
 	if j.Format < 1 || j.ID == "" || m.Config.invalid() {

@@ -388,3 +388,19 @@ func TestHook_RequireWithoutOne(t *testing.T) {
 	require.Error(t, l.RequireHook(p.ctx, ""))
 	require.Empty(t, status(t, p).OpenHook)
 }
+
+// What is wrong with log.json keeps its cause for errors.As.
+func TestOpen_DamagedMetaKeepsTheCause(t *testing.T) {
+	for _, content := range []string{
+		`{"format":1,`,
+		`{"format":1,"id":7}`,
+		`{"format":1,"id":"x","config":{"segment_bytes":"many"}}`,
+	} {
+		p := placeWith(t, build().segment(0, 0, 1).durable(2, 0).file("log.json", []byte(content)).im)
+		err := p.refused(t, nil)
+		corruptAt(t, err, "log.json", 0)
+		var syntax *json.SyntaxError
+		var kind *json.UnmarshalTypeError
+		require.True(t, errors.As(err, &syntax) || errors.As(err, &kind), "%s: %v", content, err)
+	}
+}
