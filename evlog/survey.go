@@ -105,11 +105,8 @@ func (w *walker) narrow(segments listing, part *OffsetRange, lo, hi int64) error
 // entries were looked at before.
 func (w *walker) laterThan(ms int64) bool {
 	if own, ok := w.r.src.(logSource); ok {
-		a := &own.l.act
-		a.indexMu.Lock()
-		defer a.indexMu.Unlock()
-		if a.index != nil && a.index.header.Base == w.seg.base {
-			return a.index.header.MinTimeMS > ms
+		if lowest, ok := own.l.act.lowestTime(w.seg.base); ok {
+			return lowest > ms
 		}
 	}
 	w.seg.mu.Lock()
@@ -119,6 +116,17 @@ func (w *walker) laterThan(ms int64) bool {
 	}
 	x := w.seg.scan
 	return x != nil && x.pos >= w.validEnd() && x.minMS > ms
+}
+
+// lowestTime returns the lowest time of the active segment's records if base is
+// it. indexMu is not held beyond: the writer takes it for each write.
+func (a *active) lowestTime(base uint64) (ms int64, ok bool) {
+	a.indexMu.Lock()
+	defer a.indexMu.Unlock()
+	if a.index == nil || a.index.header.Base != base {
+		return 0, false
+	}
+	return a.index.header.MinTimeMS, true
 }
 
 // outside reports whether it is known that a closed segment holds no record with
