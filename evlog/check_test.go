@@ -154,6 +154,9 @@ func checkSegments(t *testing.T, ctx context.Context, r *evlog.Reader, want []ev
 		}
 		sum.FileBytes, sum.Oldest, sum.Newest = s.FileBytes, s.Oldest, s.Newest
 		sum.Closed, sum.Indexed, sum.State = s.Closed, s.Indexed, s.State
+		if sum.Cleaned = s.Cleaned; s.Cleaned.IsZero() {
+			sum.DirtyBytes = sum.Bytes
+		}
 		require.Equal(t, sum, s)
 	}
 }

@@ -46,7 +46,7 @@ func (k *compactor) start(l *Log) {
 	k.done = make(chan struct{})
 	k.since = l.act.base
 	k.wall, k.elapsed = sinceEpoch(l.clock.Now()), l.clock.Elapsed()
-	if !l.config.Compact {
+	if !l.config.Compact || l.opts.NoCompaction {
 		close(k.done)
 		return
 	}

@@ -29,10 +29,12 @@ type SegmentInfo struct {
 	Holes      uint64 // offsets in [Base, End) without a record
 	Tombstones uint64
 	Bytes      int64     // of valid records; for the active one of durable ones
+	DirtyBytes int64     // of these, what compaction has not been through
 	FileBytes  int64     // size of the file
 	Oldest     time.Time // lowest and highest time of its records; zero without any
 	Newest     time.Time
 	Closed     time.Time // when it was closed; zero if active or not known
+	Cleaned    time.Time // when compaction first cleaned it; zero if it has not
 	Indexed    bool      // its .idx is there and matches
 	State      SegmentState
 	Err        error // why it is damaged: a *CorruptError
@@ -97,8 +99,10 @@ func (r *Reader) describe(ctx context.Context, base, end uint64, active bool, d 
 		if h.ClosedMS != 0 {
 			info.Closed = timeOf(h.ClosedMS)
 		}
-		info.fill(h)
-		return info, nil
+		if h.CleanedMS != format.Refused { // else compaction met damage in it
+			info.fill(h)
+			return info, nil
+		}
 	}
 	limit := end
 	if active && d.NextOffset <= base {
@@ -118,6 +122,11 @@ func (r *Reader) describe(ctx context.Context, base, end uint64, active bool, d 
 // fill takes over what an index, read or made, says of the segment.
 func (s *SegmentInfo) fill(h format.IndexHeader) {
 	s.Records, s.Tombstones, s.Bytes = h.Records, h.Tombstones, h.LogSize
+	if h.CleanedMS > 0 {
+		s.Cleaned = timeOf(h.CleanedMS)
+	} else {
+		s.DirtyBytes = s.Bytes
+	}
 	if s.End-s.Base > h.Records {
 		s.Holes = s.End - s.Base - h.Records
 	}

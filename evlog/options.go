@@ -150,6 +150,9 @@ type Options struct {
 	// NoPreallocate leaves the active segment at its exact size. By default it
 	// is prepared with zeros ahead of the records, which makes each sync cheaper.
 	NoPreallocate bool
+	// NoCompaction has this writer run no compaction by itself, whatever Compact
+	// says that is stored: for maintenance by hand.
+	NoCompaction bool
 	// AllowNetworkFS opens a log on a network file system, without any promise.
 	AllowNetworkFS bool
 	// MustExist makes Open refuse to create a log: ErrNoLog.

@@ -206,7 +206,7 @@ func TestReader_SegmentsDescribesEach(t *testing.T) {
 		require.NotZero(t, s.Closed)
 		s.Closed, s.Indexed = time.Time{}, false
 		require.Equal(t, evlog.SegmentInfo{
-			Base: 0, End: 10, Records: 3, Holes: 7, Tombstones: 1, Bytes: size, FileBytes: size,
+			Base: 0, End: 10, Records: 3, Holes: 7, Tombstones: 1, Bytes: size, FileBytes: size, DirtyBytes: size,
 			Oldest: time.UnixMilli(100).UTC(), Newest: time.UnixMilli(500).UTC(), State: evlog.SegmentClosed,
 		}, s)
 		s = segs[1]

@@ -314,6 +314,9 @@ func (v *verifier) checkIndex(entries *entryChecker, info *SegmentInfo, b *index
 	if x.header.ClosedMS != 0 {
 		info.Closed = timeOf(x.header.ClosedMS)
 	}
+	if x.header.CleanedMS > 0 {
+		info.Cleaned, info.DirtyBytes = timeOf(x.header.CleanedMS), 0
+	}
 	var problems []Problem
 	if err := compareIndex(entries, b.header, res); err != nil {
 		problems = append(problems, Problem{Path: pathOf(v.r.dir, name), Err: err})

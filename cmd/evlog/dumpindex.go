@@ -205,8 +205,13 @@ func (d *dumper) cellMS(ms int64) string { return d.times.in(time.UnixMilli(ms))
 
 // cellOrDash is a time for which 0 means "not known".
 func (d *dumper) cellOrDash(ms int64) string {
-	if ms == 0 {
+	switch ms {
+	case 0:
 		return "-"
+	case format.NotVouched:
+		return "- (index rebuilt)"
+	case format.Refused:
+		return "- (damaged)"
 	}
 	return d.cellMS(ms)
 }

@@ -22,10 +22,13 @@ that process lives.
 With --json: one object with path, id, format, created, first_offset,
 next_offset (the offset after the last durable record), records, holes,
 segments, bytes (all files), oldest, newest, config (segment_bytes,
-segment_age_ms, index_bytes, sync, sync_interval_ms, and the limits of retention,
-0 where there is none: max_age_ms, max_bytes, max_records, hold_for, hold_bytes,
-hold_age_ms), holds (for whom segments stay that are due for removal: name,
-from_offset, segments, bytes, error), open_hook, gaps (offset
+segment_age_ms, index_bytes, sync, sync_interval_ms, the limits of retention, 0
+where there is none: max_age_ms, max_bytes, max_records, hold_for, hold_bytes,
+hold_age_ms, and of compaction compact, min_dirty_ratio, min_lag_ms,
+tombstone_grace_ms), holds (for whom segments stay that are due for removal: name,
+from_offset, segments, bytes, error), tombstones, dirty_bytes (of closed segments
+that compaction has not been through), damaged (an array of what is known to be
+damaged, and so not compacted), open_hook, gaps (offset
 ranges that repair left without records), beyond_durable, durable_error,
 meta_error, consumers (as "evlog consumers --json" prints them; null if they
 cannot be read), consumers_error, and lock_holder (pid, host, started, alive;
@@ -103,6 +106,9 @@ type infoDoc struct {
 	Config         configDoc     `json:"config"`
 	Holds          []holdDoc     `json:"holds"`
 	OpenHook       string        `json:"open_hook"`
+	Tombstones     uint64        `json:"tombstones"`
+	DirtyBytes     int64         `json:"dirty_bytes"`
+	Damaged        []string      `json:"damaged"`
 	Gaps           [][2]uint64   `json:"gaps"`
 	BeyondDurable  uint64        `json:"beyond_durable"`
 	DurableError   string        `json:"durable_error"`
@@ -111,7 +117,8 @@ type infoDoc struct {
 	ConsumersError string        `json:"consumers_error"`
 	Holder         *holderDoc    `json:"lock_holder"`
 
-	holds []evlog.Hold
+	holds       []evlog.Hold
+	closedBytes int64
 }
 
 type configDoc struct {
@@ -121,12 +128,16 @@ type configDoc struct {
 	Sync           string `json:"sync"`
 	SyncIntervalMS int64  `json:"sync_interval_ms"`
 
-	MaxAgeMS   int64    `json:"max_age_ms"`
-	MaxBytes   int64    `json:"max_bytes"`
-	MaxRecords int64    `json:"max_records"`
-	HoldFor    []string `json:"hold_for"`
-	HoldBytes  int64    `json:"hold_bytes"`
-	HoldAgeMS  int64    `json:"hold_age_ms"`
+	MaxAgeMS         int64    `json:"max_age_ms"`
+	MaxBytes         int64    `json:"max_bytes"`
+	MaxRecords       int64    `json:"max_records"`
+	HoldFor          []string `json:"hold_for"`
+	HoldBytes        int64    `json:"hold_bytes"`
+	HoldAgeMS        int64    `json:"hold_age_ms"`
+	Compact          bool     `json:"compact"`
+	MinDirtyRatio    float64  `json:"min_dirty_ratio"`
+	MinLagMS         int64    `json:"min_lag_ms"`
+	TombstoneGraceMS int64    `json:"tombstone_grace_ms"`
 }
 
 type holderDoc struct {
@@ -148,9 +159,23 @@ func newInfoDoc(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinte
 			Sync:       st.Config.Sync.String(), SyncIntervalMS: st.Config.SyncInterval.Milliseconds(),
 			MaxAgeMS: st.Config.MaxAge.Milliseconds(), MaxBytes: st.Config.MaxBytes, MaxRecords: st.Config.MaxRecords,
 			HoldFor: append([]string{}, st.Config.HoldFor...), HoldBytes: st.Config.HoldBytes, HoldAgeMS: st.Config.HoldAge.Milliseconds(),
+			Compact: st.Config.Compact, MinDirtyRatio: st.Config.MinDirtyRatio,
+			MinLagMS: st.Config.MinLag.Milliseconds(), TombstoneGraceMS: st.Config.TombstoneGrace.Milliseconds(),
 		},
 		OpenHook: st.OpenHook, BeyondDurable: st.BeyondDurable,
 		DurableError: errorText(st.DurableErr), MetaError: errorText(st.MetaErr),
+	}
+	doc.Damaged = []string{}
+	for i := range segments {
+		s := &segments[i]
+		doc.Tombstones += s.Tombstones
+		switch s.State {
+		case evlog.SegmentClosed:
+			doc.DirtyBytes += s.DirtyBytes
+			doc.closedBytes += s.Bytes
+		case evlog.SegmentDamaged:
+			doc.Damaged = append(doc.Damaged, errorText(s.Err))
+		}
 	}
 	doc.Gaps = [][2]uint64{}
 	for _, g := range st.Gaps {
@@ -206,6 +231,11 @@ func (d *infoDoc) rows(st *evlog.Status, segments []evlog.SegmentInfo, times tim
 	for _, h := range d.holds {
 		rows = append(rows, []string{"held", holdText(h)})
 	}
+	rows = append(rows, []string{"compaction", compactionText(st.Config)},
+		[]string{"dirty", fmt.Sprintf("%s of %s closed, tombstones %d", plural(d.DirtyBytes, "byte"), plural(d.closedBytes, "byte"), d.Tombstones)})
+	for _, damage := range d.Damaged {
+		rows = append(rows, []string{"damaged", damage + "; not compacted"})
+	}
 	if d.OpenHook != "" {
 		rows = append(rows, []string{"open hook", d.OpenHook})
 	}
@@ -255,6 +285,14 @@ func ageText(d time.Duration) string {
 		return "unlimited"
 	}
 	return d.String()
+}
+
+func compactionText(c evlog.StoredConfig) string {
+	text := "off"
+	if c.Compact {
+		text = fmt.Sprintf("from %.3g%% dirty, %s old", 100*c.MinDirtyRatio, c.MinLag)
+	}
+	return fmt.Sprintf("%s; tombstones stay %s", text, c.TombstoneGrace)
 }
 
 func syncText(c evlog.StoredConfig) string {

@@ -15,11 +15,13 @@ func newSegmentsCommand(a *app) *cobra.Command {
 		Short: "List the segments",
 		Long: `List the segments, oldest first. A segment holds the offsets from its base up
 to its end; holes are offsets in between without a record. Bytes are those of
-its records, oldest and newest the lowest and highest time in it. State is
-active (appended to), closed, or damaged.
+its records, dirty those that compaction has not been through, oldest and newest
+the lowest and highest time in it. State is active (appended to), closed, or
+damaged.
 
 With --json: an array of objects with base, end, records, holes, tombstones,
-bytes, file_bytes, oldest, newest, closed (the time, null while active), indexed,
+bytes, file_bytes, dirty_bytes, oldest, newest, closed (the time, null while
+active), cleaned (when compaction first cleaned it, null if it has not), indexed,
 state, and error where it is damaged.`,
 		Example: `  evlog segments events
   evlog segments events --json | jq '.[].base'`,
@@ -60,12 +62,13 @@ func (a *app) printSegments(segments []evlog.SegmentInfo, table *tableFlags) err
 		}
 		return writeDocument(a.out, docs)
 	}
-	rows := [][]string{{"BASE", "END", "RECORDS", "HOLES", "BYTES", "OLDEST", "NEWEST", "STATE"}}
+	rows := [][]string{{"BASE", "END", "RECORDS", "HOLES", "TOMBSTONES", "BYTES", "DIRTY", "OLDEST", "NEWEST", "STATE"}}
 	for i := range segments {
 		s := &segments[i]
 		rows = append(rows, []string{
 			strconv.FormatUint(s.Base, 10), strconv.FormatUint(s.End, 10),
-			strconv.FormatUint(s.Records, 10), strconv.FormatUint(s.Holes, 10), strconv.FormatInt(s.Bytes, 10),
+			strconv.FormatUint(s.Records, 10), strconv.FormatUint(s.Holes, 10), strconv.FormatUint(s.Tombstones, 10),
+			strconv.FormatInt(s.Bytes, 10), strconv.FormatInt(s.DirtyBytes, 10),
 			table.times.cell(s.Oldest), table.times.cell(s.Newest), string(s.State),
 		})
 	}
@@ -94,9 +97,11 @@ type segmentDoc struct {
 	Tombstones uint64  `json:"tombstones"`
 	Bytes      int64   `json:"bytes"`
 	FileBytes  int64   `json:"file_bytes"`
+	DirtyBytes int64   `json:"dirty_bytes"`
 	Oldest     *string `json:"oldest"`
 	Newest     *string `json:"newest"`
 	Closed     *string `json:"closed"`
+	Cleaned    *string `json:"cleaned"`
 	Indexed    bool    `json:"indexed"`
 	State      string  `json:"state"`
 	Error      string  `json:"error,omitempty"`
@@ -105,8 +110,8 @@ type segmentDoc struct {
 func newSegmentDoc(s *evlog.SegmentInfo, times timePrinter) segmentDoc {
 	return segmentDoc{
 		Base: s.Base, End: s.End, Records: s.Records, Holes: s.Holes, Tombstones: s.Tombstones,
-		Bytes: s.Bytes, FileBytes: s.FileBytes,
-		Oldest: times.json(s.Oldest), Newest: times.json(s.Newest), Closed: times.json(s.Closed),
+		Bytes: s.Bytes, FileBytes: s.FileBytes, DirtyBytes: s.DirtyBytes,
+		Oldest: times.json(s.Oldest), Newest: times.json(s.Newest), Closed: times.json(s.Closed), Cleaned: times.json(s.Cleaned),
 		Indexed: s.Indexed, State: string(s.State), Error: errorText(s.Err),
 	}
 }

@@ -1,0 +1,273 @@
+package evlog_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/vfs"
+)
+
+// worn is a log whose compaction has everything to do: records to drop, a
+// tombstone, segments to merge, one that was merged halfway by a run before.
+func worn(t testing.TB, p place) []evtest.Rec {
+	t.Helper()
+	l := p.open(t, &evlog.Options{SegmentBytes: 1000, IndexBytes: 100, NoPreallocate: true})
+	var want []evtest.Rec
+	for i := range 4 {
+		want = append(want, appendEach(t, p.ctx, l, rec("a", fmt.Sprint(i)), rec(fmt.Sprint("k", i), "v"), rec("b", "v"), rec("", "no key"))...)
+		if i == 2 {
+			want = append(want, appendEach(t, p.ctx, l, tombstone("k0"))...)
+		}
+		require.NoError(t, l.Roll(p.ctx))
+	}
+	want = append(want, appendEach(t, p.ctx, l, rec("b", "last"))...)
+	require.NoError(t, l.Close())
+	return want
+}
+
+// Each operation of a compaction fails in turn: for lack of space, and as on a
+// dying disk. Nothing is lost, no temporary file stays, the log goes on unless a
+// directory could not be synced, and a run after that does the rest.
+func TestCompact_EveryOperationFails(t *testing.T) {
+	for _, failure := range []error{syscall.ENOSPC, syscall.EIO, vfs.ErrUnsupported} {
+		t.Run(failure.Error(), func(t *testing.T) {
+			clean, _ := inMem(t)
+			recs := worn(t, clean)
+			want := newestOf(recs, activeBase(t, clean), true)
+			image := clean.image(t)
+			for n := 1; ; n++ {
+				p, m := inMem(t)
+				p.put(t, image)
+				count, hit := 0, vfs.Op{}
+				armed := false
+				p = p.on(vfs.Inject(m, func(op vfs.Op) error {
+					if !armed || op.Name == "DURABLE" {
+						return nil
+					}
+					if count++; count == n {
+						hit = op
+						return failure
+					}
+					return nil
+				}))
+				l := p.open(t, &evlog.Options{NoPreallocate: true})
+				soon(t, "the housekeeper is done", func() bool { return len(p.image(t).Bases()) == 5 && indexed(p.image(t)) == 5 })
+				armed = true
+				rep, err := l.Compact(p.ctx, purging())
+				armed = false
+				if count < n {
+					require.NoError(t, err)
+					sameRecs(t, want, p.all(t))
+					return
+				}
+				what := fmt.Sprintf("operation %d, %v", n, hit)
+				require.NotNil(t, rep)
+				for _, r := range p.all(t) {
+					require.Subset(t, keysOf(recs), keysOf([]evtest.Rec{r}), what)
+				}
+				for name := range p.image(t) {
+					if hit.Kind != vfs.OpRemove {
+						require.False(t, strings.HasSuffix(name, ".log.tmp"), "%s: %s stays", what, name)
+					}
+				}
+				poisoned := hit.Kind == vfs.OpDirSync
+				_, appendErr := l.Append(p.ctx, rec("after", ""))
+				if poisoned {
+					require.ErrorIs(t, err, evlog.ErrPoisoned, what)
+					require.ErrorIs(t, appendErr, evlog.ErrPoisoned, what)
+				} else {
+					require.NoError(t, appendErr, what)
+				}
+				_ = l.Close()
+				l = p.open(t, nil)
+				for name := range p.image(t) {
+					require.False(t, strings.HasSuffix(name, ".log.tmp"), "%s: %s is there after opening", what, name)
+				}
+				_, err = l.Compact(p.ctx, purging())
+				require.NoError(t, err, what)
+				got := p.all(t)
+				if !poisoned {
+					got = got[:len(got)-1]
+				}
+				sameRecs(t, want, got, what)
+				require.NoError(t, l.Close())
+				p.verified(t)
+			}
+		})
+	}
+}
+
+func indexed(im evtest.Image) (n int) {
+	for name := range im {
+		if strings.HasSuffix(name, ".idx") {
+			n++
+		}
+	}
+	return n
+}
+
+// A disk without room for the copy: the error says so, and nothing has changed.
+func TestCompact_DiskFull(t *testing.T) {
+	p, m := inMem(t)
+	recs := worn(t, p)
+	l := p.open(t, &evlog.Options{NoPreallocate: true})
+	soon(t, "the housekeeper is done", func() bool { return indexed(p.image(t)) == 5 })
+	m.SetCapacity(m.Used() + 530)
+	_, err := l.Compact(p.ctx, fast())
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	m.SetCapacity(-1)
+	sameRecs(t, recs, p.all(t))
+	_, err = l.Append(p.ctx, rec("after", "v"))
+	require.NoError(t, err)
+	compact(t, p, l, fast())
+	require.Less(t, len(p.all(t)), len(recs))
+}
+
+// The sync of a directory fails after a replacement, or after a merged segment
+// was unlinked. The page cache shows the result, the disk has the old one, and
+// the next writer in the same machine must not build on it: a tombstone that
+// goes would let the deleted record come back with the next power failure. (I5)
+func TestCompact_FailedDirectorySyncIsNoEvidence(t *testing.T) {
+	for n := 1; ; n++ {
+		p, m := inMem(t)
+		l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
+		appendEach(t, p.ctx, l, rec("a", "deleted"), rec("x", "1"))
+		require.NoError(t, l.Roll(p.ctx))
+		appendEach(t, p.ctx, l, rec("a", "deleted too"), rec("y", "1"))
+		require.NoError(t, l.Roll(p.ctx))
+		appendEach(t, p.ctx, l, tombstone("a"), rec("x", "2"))
+		require.NoError(t, l.Roll(p.ctx))
+		appendEach(t, p.ctx, l, rec("z", "1"))
+		m.FailSync(vfs.OpDirSync, "", n, errDying)
+		_, err := l.Compact(p.ctx, fast())
+		if err == nil {
+			require.Greater(t, n, 2, "a compaction syncs the directory")
+			return
+		}
+		require.ErrorIs(t, err, evlog.ErrPoisoned)
+		require.ErrorIs(t, err, errDying)
+		_ = l.Close()
+		for _, lost := range []bool{false, true} { // the index too
+			q := onFS(t, m.KillImage())
+			if lost {
+				removeNames(t, q, "*.idx")
+			}
+			again := q.open(t, &evlog.Options{NoPreallocate: true})
+			for range 2 {
+				compact(t, q, again, purging())
+			}
+			image := q.fsys.(*vfs.Mem)
+			for seed := range uint64(20) {
+				after := onFS(t, image.Crash(seed))
+				for _, r := range after.all(t) {
+					require.NotEqual(t, "a", string(r.Key), "sync %d failed, index lost %v, crash %d: %v is back", n, lost, seed, r)
+				}
+			}
+			require.NoError(t, again.Close())
+		}
+	}
+}
+
+// Errors of reading are no damage, and damage found on the way takes back what
+// was concluded from that segment.
+func TestCompact_DamageFoundOnTheWay(t *testing.T) {
+	p, m := inMem(t)
+	l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, NoPreallocate: true})
+	want := appendEach(t, p.ctx, l, rec("a", "1"), rec("b", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	want = append(want, appendEach(t, p.ctx, l, rec("a", "2"), rec("c", "1"), rec("b", "2"))...)
+	require.NoError(t, l.Roll(p.ctx))
+	require.NoError(t, l.Close())
+	soon(t, "indexed", func() bool { return indexed(p.image(t)) >= 2 })
+	damage(t, p, evtest.SegmentFile(2), 59) // behind a:2, which is read first
+	l = p.open(t, &evlog.Options{NoPreallocate: true})
+	rep := compact(t, p, l, fast())
+	require.Len(t, rep.Refused, 1)
+	require.Empty(t, rep.Changes, "a:2 stands in a damaged segment")
+	sameRecs(t, want[:2], evtest.DecodeSegment(0, p.image(t)[evtest.SegmentFile(0)]).Recs)
+	require.NoError(t, l.Close())
+
+	q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpRead && op.Name == evtest.SegmentFile(2) {
+			return errDying
+		}
+		return nil
+	}))
+	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	_, err := l.Compact(q.ctx, fast())
+	require.ErrorIs(t, err, errDying)
+}
+
+// By the rules of Windows a segment that somebody reads cannot be replaced. It
+// is left for later, and tombstones above it too.
+func TestCompact_SegmentInUse(t *testing.T) {
+	m := vfs.NewMem()
+	p := onFS(t, vfs.Windows(m))
+	l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, NoPreallocate: true})
+	appendEach(t, p.ctx, l, rec("a", "1"), rec("b", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	appendEach(t, p.ctx, l, tombstone("a"), rec("b", "2"))
+	require.NoError(t, l.Roll(p.ctx))
+	d, err := p.fsys.OpenDir(p.dir)
+	require.NoError(t, err)
+	f, err := d.OpenFile(evtest.SegmentFile(0), 0, 0)
+	require.NoError(t, err)
+	rep := compact(t, p, l, purging())
+	require.Len(t, rep.Refused, 1)
+	require.ErrorIs(t, rep.Refused[0], fs.ErrPermission)
+	require.Zero(t, rep.Tombstones)
+	require.Len(t, p.all(t), 4)
+	require.NoError(t, errors.Join(f.Close(), d.Close()))
+	rep = compact(t, p, l, purging())
+	require.Empty(t, rep.Refused)
+	require.EqualValues(t, 1, rep.Tombstones)
+	require.Len(t, p.all(t), 1)
+}
+
+// The writer compacts by itself: when enough is dirty, when what is dirty has
+// been so for the length of the grace, and when a grace is over; a quiet active
+// segment is rolled for it.
+func TestCompact_ByItself(t *testing.T) {
+	p, _ := inMem(t)
+	w := newWorld(t, 1, evlog.Options{
+		Compact: evlog.On, MinLag: time.Second, TombstoneGrace: time.Hour, SegmentBytes: 1 << 20, NoPreallocate: true,
+	})
+	p = w.p
+	require.NoError(t, w.open())
+	l := w.l
+	advance := func(total, step time.Duration) {
+		for ; total > 0; total -= step {
+			w.clock.Advance(min(step, total))
+			time.Sleep(time.Millisecond)
+		}
+	}
+	appendEach(t, p.ctx, l, rec("a", "1"), rec("b", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	appendEach(t, p.ctx, l, rec("b", "2"), tombstone("a"))
+	require.NoError(t, l.Roll(p.ctx))
+	soon(t, "compacted: all was dirty", func() bool {
+		advance(time.Second, time.Second/4)
+		return l.Stats().Compactions > 0
+	})
+	require.Equal(t, []string{"2 b 2", "3 a "}, keysOf(p.all(t)), "the tombstone has its grace")
+	soon(t, "the tombstone goes, though nothing is appended", func() bool {
+		advance(10*time.Minute, time.Minute)
+		return len(p.all(t)) == 1
+	})
+	appendEach(t, p.ctx, l, rec("b", "3"))
+	soon(t, "the quiet active segment is rolled and cleaned", func() bool {
+		advance(10*time.Minute, time.Minute)
+		all := p.all(t)
+		return len(all) == 1 && string(all[0].Value) == "3"
+	})
+	require.NoError(t, l.Close())
+}
