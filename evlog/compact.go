@@ -169,8 +169,9 @@ type compaction struct {
 	active []uint64       // where they are
 	unsure int            // above this one of segs no tombstone goes, and nothing is noted as clean
 
-	keys *keyMap
-	open *rewriter // of the segment in which the last pass ended
+	keys  *keyMap
+	drops dropSet
+	open  *rewriter // of the segment in which the last pass ended
 
 	work pacer
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sort"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -45,7 +44,9 @@ func (c *compaction) clean(ctx context.Context) error {
 		bytes += c.segs[i].size
 	}
 	c.work.total = 2 * bytes
-	c.keys = newKeyMap(c.opts.MemoryBytes, expected)
+	// Of the memory an eighth says which records go: 24 of them for a key.
+	c.keys = newKeyMap(c.opts.MemoryBytes-c.opts.MemoryBytes/8, expected)
+	c.drops = make(dropSet, max(1, min(c.opts.MemoryBytes/8, expected/8+64)/8))
 	var from spot
 	for {
 		c.settle()
@@ -97,8 +98,9 @@ func (c *compaction) isSource(i int) bool {
 func (c *compaction) pass(ctx context.Context, from spot, last int) (spot, error) {
 	c.report.Passes++
 	c.keys.reset()
+	clear(c.drops)
 	for i := from.seg; i <= last; i++ {
-		c.segs[i].drops = 0
+		c.segs[i].taken = 0
 	}
 	end, err := c.collect(ctx, from, last)
 	if err == nil {
@@ -113,6 +115,7 @@ func (c *compaction) pass(ctx context.Context, from spot, last int) (spot, error
 // collect fills the map with the keys of the records from from on, and returns
 // the place of the first record that there was no room for.
 func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot, err error) {
+	n := uint64(0)
 	for i := from.seg; i <= last; i++ {
 		at := spot{seg: i, lowest: c.segs[i].base}
 		if i == from.seg && from.pos > 0 {
@@ -120,20 +123,21 @@ func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot
 		}
 		full := false
 		err := c.eachRecord(ctx, at, c.segs[i].size, func(pos int64, h format.Header, rec []byte) error {
-			if h.KeyLen > 0 {
-				before, had, ok := c.keys.add(h.Key(rec), h.Offset)
-				if !ok {
-					full = true
-					end = spot{seg: i, pos: pos, lowest: h.Offset}
-					return io.EOF
-				}
-				if had {
-					c.drop(before)
-				}
-				if isTombstone(h) && c.expiring(i) {
-					c.segs[i].drops++
+			ok := n < c.drops.room()
+			if ok && h.KeyLen > 0 {
+				var before uint64
+				var had bool
+				if before, had, ok = c.keys.add(h.Key(rec), n); had {
+					c.drops.add(before)
 				}
 			}
+			if !ok {
+				full = true
+				end = spot{seg: i, pos: pos, lowest: h.Offset}
+				return io.EOF
+			}
+			n++
+			c.segs[i].taken++
 			c.work.advance(h.Size())
 			return nil
 		})
@@ -144,28 +148,18 @@ func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot
 	return spot{seg: last + 1}, nil
 }
 
-// drop counts a record that goes.
-func (c *compaction) drop(offset uint64) {
-	i := sort.Search(len(c.segs), func(i int) bool { return c.segs[i].base > offset })
-	c.segs[i-1].drops++
-}
-
 func isTombstone(h format.Header) bool {
 	return h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0)
 }
 
 // readAbove takes into account what lies above the records collected.
 func (c *compaction) readAbove(ctx context.Context, from spot, last int) error {
-	first := c.segs[last].next // the lowest offset that was not collected
-	if from.seg <= last {
-		first = max(c.segs[from.seg].base, from.lowest)
-	}
 	each := func(_ int64, h format.Header, rec []byte) error {
 		if h.KeyLen == 0 {
 			return nil
 		}
-		if before, had := c.keys.raise(h.Key(rec), h.Offset); had && before < first {
-			c.drop(before)
+		if before, had := c.keys.raise(h.Key(rec)); had {
+			c.drops.add(before)
 		}
 		return nil
 	}
@@ -287,6 +281,7 @@ func (c *compaction) eachOf(ctx context.Context, f vfs.File, at spot, limit int6
 // end.
 func (c *compaction) write(ctx context.Context, from, end spot, last int) error {
 	copies := c.lastExpiring(last)
+	n := uint64(0) // of the first record in the segment
 	for i := from.seg; i <= min(end.seg, last); i++ {
 		s := &c.segs[i]
 		if s.out() {
@@ -302,13 +297,14 @@ func (c *compaction) write(ctx context.Context, from, end spot, last int) error 
 		if i == end.seg {
 			stop = end.pos
 		}
-		if c.open != nil || s.drops > 0 || i < copies && !s.vouched {
-			if err := c.judge(ctx, i, start, stop); err != nil {
+		if c.open != nil || c.drops.any(n, s.taken) || c.expiring(i) || i < copies && !s.vouched {
+			if err := c.judge(ctx, i, start, stop, n); err != nil {
 				return err
 			}
 		} else {
 			c.work.advance(stop - start)
 		}
+		n += s.taken
 		if i == end.seg {
 			break // the next pass goes on in it
 		}
@@ -332,8 +328,9 @@ func (c *compaction) lastExpiring(last int) int {
 	return 0
 }
 
-// judge drops from segment i what goes of the records from start to stop.
-func (c *compaction) judge(ctx context.Context, i int, start, stop int64) error {
+// judge drops from segment i what goes of the records from start to stop, of
+// which the first has number n.
+func (c *compaction) judge(ctx context.Context, i int, start, stop int64, n uint64) error {
 	if c.open == nil {
 		r, err := c.newRewriter(ctx, i, start)
 		if gone(err) {
@@ -345,7 +342,7 @@ func (c *compaction) judge(ctx context.Context, i int, start, stop int64) error 
 		}
 		c.open = r
 	}
-	err := c.open.judge(ctx, stop, c.expiring(i))
+	err := c.open.judge(ctx, stop, n, c.expiring(i))
 	if err == nil {
 		return nil
 	}
@@ -441,16 +438,14 @@ func (c *compaction) newRewriter(ctx context.Context, i int, start int64) (*rewr
 	return r, nil
 }
 
-// judge reads on up to stop, which is the beginning of a record or the end.
-func (r *rewriter) judge(ctx context.Context, stop int64, expiring bool) error {
-	for r.fr.pos < stop {
-		err := r.step(ctx, func(h format.Header, rec []byte) bool {
+// judge reads on up to stop, which is the beginning of a record or the end. The
+// next record has number n.
+func (r *rewriter) judge(ctx context.Context, stop int64, n uint64, expiring bool) error {
+	for ; r.fr.pos < stop; n++ {
+		err := r.step(ctx, func(h format.Header, _ []byte) bool {
 			r.c.work.advance(h.Size())
-			if h.KeyLen == 0 {
-				return true
-			}
-			switch newest, _ := r.c.keys.newest(h.Key(rec)); {
-			case newest > h.Offset:
+			switch {
+			case r.c.drops.has(n):
 				r.superseded++
 			case expiring && isTombstone(h):
 				r.tombstones++

@@ -15,7 +15,7 @@ type closedSegment struct {
 	base      uint64
 	next      uint64 // base of the segment above
 	size      int64
-	drops     uint64 // records that the pass found to go; only whether there are any is exact
+	taken     uint64 // records that are in the pass
 	closedMS  int64
 	cleanedMS int64 // 0 or less: not yet
 	records   uint32

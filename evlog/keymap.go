@@ -10,9 +10,9 @@ import (
 // keySlotBytes is what a key takes in a keyMap.
 const keySlotBytes = 24
 
-// keyMap holds the newest offset of each of a bounded number of keys: 24 bytes
-// a key, the hash of the key under a secret that is new in every run, and the
-// offset. It belongs to one goroutine.
+// keyMap holds the newest record of each of a bounded number of keys: 24 bytes a
+// key, the hash of the key under a secret that is new in every run, and the
+// record's number in the pass. It belongs to one goroutine.
 //
 // The keys themselves are not kept and not compared. Of n keys two have the same
 // hash with a probability of n²/2^129: for a thousand million keys less than
@@ -26,7 +26,10 @@ type keyMap struct {
 }
 
 // keySlot is empty where the hash is zero; no key has that.
-type keySlot struct{ lo, hi, offset uint64 }
+type keySlot struct{ lo, hi, record uint64 }
+
+// above is the number of every record above those of the pass.
+const above = math.MaxUint64
 
 // newKeyMap makes a map that takes at most budget bytes, for no more than
 // expected keys.
@@ -66,35 +69,53 @@ func (m *keyMap) find(key []byte) (s *keySlot, lo, hi uint64) {
 	}
 }
 
-// add notes that key has a record at offset, above all offsets so far. If the
-// key was there, had is true and before its last offset. ok is false, and
-// nothing is noted, where there is no room for another key.
-func (m *keyMap) add(key []byte, offset uint64) (before uint64, had, ok bool) {
+// add notes that the record of this number, above all so far, has key. If another
+// one had it, had is true and before its number. ok is false, and nothing is
+// noted, where there is no room for another key.
+func (m *keyMap) add(key []byte, record uint64) (before uint64, had, ok bool) {
 	s, lo, hi := m.find(key)
 	if s.lo|s.hi != 0 {
-		before, s.offset = s.offset, offset
+		before, s.record = s.record, record
 		return before, true, true
 	}
 	if m.used >= m.limit {
 		return 0, false, false
 	}
-	*s = keySlot{lo, hi, offset}
+	*s = keySlot{lo, hi, record}
 	m.used++
 	return 0, false, true
 }
 
-// raise is add for a key that counts only if it is there.
-func (m *keyMap) raise(key []byte, offset uint64) (before uint64, had bool) {
+// raise notes that a record above those of the pass has key. If it is the first
+// one, and one of the pass has the key, had is true and before its number.
+func (m *keyMap) raise(key []byte) (before uint64, had bool) {
 	s, _, _ := m.find(key)
-	if s.lo|s.hi == 0 {
+	if s.lo|s.hi == 0 || s.record == above {
 		return 0, false
 	}
-	before, s.offset = s.offset, offset
+	before, s.record = s.record, above
 	return before, true
 }
 
-// newest returns the highest offset noted for key.
-func (m *keyMap) newest(key []byte) (offset uint64, ok bool) {
-	s, _, _ := m.find(key)
-	return s.offset, s.lo|s.hi != 0
+// dropSet is the records of a pass that go, a bit for each by its number.
+type dropSet []uint64
+
+// room is how many records it has a bit for.
+func (d dropSet) room() uint64 { return uint64(len(d)) * 64 }
+
+func (d dropSet) add(n uint64)      { d[n/64] |= 1 << (n % 64) }
+func (d dropSet) has(n uint64) bool { return d[n/64]>>(n%64)&1 != 0 }
+
+// any reports whether one of n records from the first on goes.
+func (d dropSet) any(first, n uint64) bool {
+	for ; n > 0; first, n = first+1, n-1 {
+		if first%64 == 0 && n >= 64 && d[first/64] == 0 {
+			first, n = first+63, n-63
+			continue
+		}
+		if d.has(first) {
+			return true
+		}
+	}
+	return false
 }

@@ -124,6 +124,14 @@ func (l *limitLog) roll() {
 // scanFile reads a segment by large preads, checks every record, and calls each
 // with its offset, position, key and value.
 func scanFile(b testing.TB, f *os.File, buf []byte, each func(offset uint64, pos int64, key, value []byte)) {
+	scanRecords(b, f, buf, func(offset uint64, pos int64, rec []byte) {
+		keyEnd := headerSize + int(binary.LittleEndian.Uint16(rec[26:]))
+		each(offset, pos, rec[headerSize:keyEnd], rec[keyEnd:])
+	})
+}
+
+// scanRecords is scanFile for whole records.
+func scanRecords(b testing.TB, f *os.File, buf []byte, each func(offset uint64, pos int64, rec []byte)) {
 	info, err := f.Stat()
 	if err != nil {
 		b.Fatal(err)
@@ -147,8 +155,7 @@ func scanFile(b testing.TB, f *os.File, buf []byte, each func(offset uint64, pos
 			continue
 		}
 		rec, offset := parse(b, buf[start:end], lowest)
-		keyEnd := headerSize + int(le.Uint16(rec[26:]))
-		each(offset, pos, rec[headerSize:keyEnd], rec[keyEnd:])
+		each(offset, pos, rec)
 		lowest = offset + 1
 		start += len(rec)
 		pos += int64(len(rec))

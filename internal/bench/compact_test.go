@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// overwritten makes a log of which every record was written twice, all of it
+// closed.
+func overwritten(b testing.TB, valueBytes, records int) (dir string) {
+	b.Helper()
+	dir = filepath.Join(b.TempDir(), "log")
+	l, err := evlog.Open(background, dir, &evlog.Options{Sync: evlog.SyncFlush, NoPreallocate: true})
+	require.NoError(b, err)
+	batch := makeRecords(1000, valueBytes)
+	for range 2 {
+		for i := 0; i < records/2; i += len(batch) {
+			for j := range batch {
+				batch[j].Key = fmt.Appendf(nil, "key-%012d", i+j)
+			}
+			_, err := l.Enqueue(background, batch...)
+			require.NoError(b, err)
+		}
+	}
+	require.NoError(b, l.Roll(background))
+	_, err = l.Reindex(background, nil) // so that opening finds nothing to do
+	require.NoError(b, err)
+	require.NoError(b, l.Close())
+	return dir
+}
+
+// again makes another log of the same closed segments, which are never written
+// to: they are the same files.
+func again(b testing.TB, from string) (dir string) {
+	b.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(from), "again")
+	require.NoError(b, err)
+	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
+	require.NoError(b, err)
+	entries, err := os.ReadDir(from)
+	require.NoError(b, err)
+	for _, e := range entries {
+		old, name := filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())
+		if strings.HasSuffix(name, ".log") && old != logs[len(logs)-1] {
+			require.NoError(b, os.Link(old, name))
+			continue
+		}
+		content, err := os.ReadFile(old)
+		require.NoError(b, err)
+		require.NoError(b, os.WriteFile(name, content, 0o600))
+	}
+	return dir
+}
+
+// BenchmarkCompact drops half of the records, beside a copy of all of them:
+// read, checksum of every record, write, fsync of each file.
+func BenchmarkCompact(b *testing.B) {
+	for _, c := range []struct{ valueBytes, records int }{{100, 2_000_000}, {1 << 10, 400_000}} {
+		b.Run(fmt.Sprintf("value=%s", sizeName(int64(c.valueBytes))), func(b *testing.B) {
+			from := overwritten(b, c.valueBytes, c.records)
+			takeTurns(b, recordSize(c.valueBytes), compactEvlog(b, from, c.records), copyLimit(b, from, c.records))
+		})
+	}
+}
+
+func compactEvlog(b *testing.B, from string, records int) *side {
+	var dir string
+	var l *evlog.Log
+	s := &side{name: "evlog", ops: records}
+	s.before = func() {
+		dir = again(b, from)
+		var err error
+		l, err = evlog.Open(background, dir, &evlog.Options{NoPreallocate: true})
+		require.NoError(b, err)
+	}
+	s.run = func(ops int) {
+		rep, err := l.Compact(background, &evlog.CompactOptions{BytesPerSecond: -1})
+		if err != nil || int(rep.Superseded) != ops/2 {
+			b.Fatal(rep.Superseded, err)
+		}
+	}
+	s.after = func() {
+		require.NoError(b, l.Close())
+		require.NoError(b, os.RemoveAll(dir))
+	}
+	return s
+}
+
+func copyLimit(b *testing.B, from string, records int) *side {
+	var dir string
+	s := &side{name: "limit", ops: records}
+	s.before = func() {
+		var err error
+		dir, err = os.MkdirTemp(filepath.Dir(from), "copy")
+		require.NoError(b, err)
+	}
+	s.run = func(ops int) {
+		logs, err := filepath.Glob(filepath.Join(from, "*.log"))
+		require.NoError(b, err)
+		n := 0
+		for _, name := range logs {
+			n += copyRecords(b, name, filepath.Join(dir, filepath.Base(name)))
+		}
+		if n != ops {
+			b.Fatalf("%d records", n)
+		}
+	}
+	s.after = func() { require.NoError(b, os.RemoveAll(dir)) }
+	return s
+}
+
+// copyRecords copies a segment, checking every record, and syncs the copy.
+func copyRecords(b *testing.B, from, to string) (n int) {
+	in, err := os.Open(from)
+	require.NoError(b, err)
+	defer in.Close()
+	out, err := os.Create(to)
+	require.NoError(b, err)
+	buf := make([]byte, 0, 256<<10)
+	flush := func() {
+		if _, err := out.Write(buf); err != nil {
+			b.Fatal(err)
+		}
+		buf = buf[:0]
+	}
+	scanRecords(b, in, make([]byte, 256<<10), func(_ uint64, _ int64, rec []byte) {
+		if len(buf)+len(rec) > cap(buf) {
+			flush()
+		}
+		buf = append(buf, rec...)
+		n++
+	})
+	flush()
+	require.NoError(b, out.Sync())
+	require.NoError(b, out.Close())
+	return n
+}
+
+// BenchmarkAppendBesideCompact measures one caller's durable appends while a
+// compaction runs that is throttled as by default, beside a log at rest.
+func BenchmarkAppendBesideCompact(b *testing.B) {
+	const records, ops = 4_000_000, 1500
+	from := overwritten(b, 100, records)
+	side := func(name string, compact bool) *side {
+		var dir string
+		var l *evlog.Log
+		var stop context.CancelFunc
+		done := make(chan error, 1)
+		s := &side{name: name, ops: ops, byLatency: true}
+		s.before = func() {
+			dir = again(b, from)
+			var err error
+			l, err = evlog.Open(background, dir, nil)
+			require.NoError(b, err)
+			var ctx context.Context
+			ctx, stop = context.WithCancel(background)
+			if compact {
+				go func() {
+					_, err := l.Compact(ctx, nil)
+					done <- err
+				}()
+			} else {
+				done <- context.Canceled
+			}
+		}
+		s.run = func(ops int) {
+			record := makeRecords(1, 100)[0]
+			for range ops {
+				start := time.Now()
+				if _, err := l.Append(background, record); err != nil {
+					b.Fatal(err)
+				}
+				s.lat = append(s.lat, time.Since(start))
+				time.Sleep(time.Millisecond)
+			}
+		}
+		s.after = func() {
+			stop()
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				b.Fatalf("it was over before the appends were: %v", err)
+			}
+			require.NoError(b, l.Close())
+			require.NoError(b, os.RemoveAll(dir))
+		}
+		return s
+	}
+	takeTurns(b, recordSize(100), side("evlog", true), side("limit", false))
+}
