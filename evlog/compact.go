@@ -29,10 +29,11 @@ type CompactOptions struct {
 	// none: tombstones go at once, and a reader that is slower never learns that
 	// the key was deleted.
 	Grace time.Duration
-	// MinLag leaves alone what was appended less than this ago, as if it did not
-	// exist: a reader that began less than MinLag ago and reads up to the end as
-	// it was then misses no key. Zero is none: then such a reader may find a key
-	// neither below its end nor, since the new record lies above, at all.
+	// MinLag leaves alone the segments that were closed less than this ago, as if
+	// they did not exist: a reader that began less than MinLag ago and reads up to
+	// the end as it was then misses no key. Zero is none: then such a reader may
+	// miss a key of which a new record came above its end, in a segment that was
+	// closed meanwhile, and for whose sake the one below its end was removed.
 	MinLag time.Duration
 	// MemoryBytes bounds the map of keys, which takes 24 bytes a key, and a
 	// third more for room. More keys than fit are done in more passes, each of
@@ -103,9 +104,10 @@ type CompactChange struct {
 }
 
 // Compact removes from the closed segments every record whose key has a newer
-// one, and tombstones whose grace is over, and merges small neighbours. The
-// newest record of each key stays, as does every record without a key; what
-// stays keeps its bytes and its offset. The active segment is never touched.
+// one in them, and tombstones whose grace is over, and merges small neighbours.
+// The newest record of each key stays, as does every record without a key; what
+// stays keeps its bytes and its offset. The active segment is never touched, and
+// counts when it is closed: see Roll.
 //
 // Appends and readers go on meanwhile. It can be cancelled, or killed, at any
 // time, and be run again; a second run with nothing new to do writes nothing.
@@ -143,7 +145,7 @@ func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*Compac
 	if err != nil {
 		return c.report, err
 	}
-	err = c.do(ctx, d, d.Base, nil)
+	err = c.do(ctx, d.Base, nil)
 	return c.report, r.closedOr(err)
 }
 
@@ -164,10 +166,8 @@ type compaction struct {
 	own     uint64        // segments from here on were made by this very writer
 
 	segs   []closedSegment
-	scope  int            // of segs: those above do not exist for this run
-	source format.Durable // records above the closed segments, up to this position, count too
-	active []uint64       // where they are
-	unsure int            // above this one of segs no tombstone goes, and nothing is noted as clean
+	scope  int // of segs: those above do not exist for this run
+	unsure int // above this one of segs no tombstone goes, and nothing is noted as clean
 
 	keys  *keyMap
 	drops dropSet
@@ -183,9 +183,9 @@ func (c *compaction) configure(o CompactOptions, config StoredConfig, gaps []Off
 	c.work = pacer{rate: o.BytesPerSecond, progress: o.Progress}
 }
 
-// do is the run, for closed segments below below, and records up to d. ready is
-// asked, where it is not nil, whether to begin.
-func (c *compaction) do(ctx context.Context, d format.Durable, below uint64, ready func(*compaction) bool) error {
+// do is the run, for closed segments below below. ready is asked, where it is not
+// nil, whether to begin.
+func (c *compaction) do(ctx context.Context, below uint64, ready func(*compaction) bool) error {
 	all, err := listSegments(c.dir)
 	if err != nil {
 		return wrap("compact: list "+c.dir.Path(), err)
@@ -202,14 +202,6 @@ func (c *compaction) do(ctx context.Context, d format.Durable, below uint64, rea
 	}
 	c.sweep()
 	c.scope = c.old(c.opts.MinLag)
-	c.source = d
-	if c.opts.MinLag <= 0 {
-		for _, base := range all {
-			if base >= below && base <= d.Base {
-				c.active = append(c.active, base)
-			}
-		}
-	}
 	for i := range c.segs {
 		c.report.Before += c.segs[i].size
 	}

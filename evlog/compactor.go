@@ -101,10 +101,7 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	c.configure(o, l.config, gaps, l.clock)
 	c.own = k.since
 	c.early = k.clockEarly(o.Grace)
-	// In this order: what is closed is durable.
-	below := l.closed.below.Load()
-	d := l.pub.load()
-	err := c.do(ctx, d, below, ready)
+	err := c.do(ctx, l.closed.below.Load(), ready)
 	l.mu.Lock()
 	if len(c.report.Changes) > 0 {
 		l.stats.Compactions++

@@ -29,7 +29,9 @@ var errAgain = errors.New("the pass begins again")
 // records of its key are gone: they lay below, and it superseded them.
 //
 // What lies above and was cleaned before need not be read again: it superseded
-// what it could at that time.
+// what it could at that time. The active segment supersedes nothing yet: so what
+// a record was removed for is always in a segment that was closed before, and a
+// reader that misses both has missed a roll.
 func (c *compaction) clean(ctx context.Context) error {
 	defer func() {
 		if c.open != nil {
@@ -78,9 +80,6 @@ func (s *closedSegment) out() bool { return s.refused || s.gone }
 // that go because their grace is over; -1 if there is none. Segments above are
 // clean, and nothing is new to them.
 func (c *compaction) lastSource() int {
-	if len(c.active) > 0 && (c.source.Base > c.active[0] || c.source.Position > 0) {
-		return c.scope - 1
-	}
 	for i := c.scope - 1; i >= 0; i-- {
 		if c.isSource(i) {
 			return i
@@ -172,39 +171,6 @@ func (c *compaction) readAbove(ctx context.Context, from spot, last int) error {
 		}
 		if err := c.eachRecord(ctx, at, c.segs[i].size, each); err != nil {
 			return err
-		}
-	}
-	return c.readActive(ctx, each)
-}
-
-// readActive reads what is durable above the closed segments.
-func (c *compaction) readActive(ctx context.Context, each func(int64, format.Header, []byte) error) error {
-	for _, base := range c.active {
-		f, err := openSegment(c.dir, base)
-		if gone(err) {
-			continue // rolled and removed since; nothing depends on it
-		}
-		if err != nil {
-			return wrap("compact", err)
-		}
-		limit := c.source.Position
-		if base < c.source.Base {
-			var info fs.FileInfo
-			if info, err = f.Stat(); err == nil {
-				limit = info.Size()
-			}
-		}
-		if err == nil {
-			err = c.eachOf(ctx, f, spot{lowest: base}, limit, each)
-		}
-		err = errors.Join(err, f.Close())
-		if invalidRecord(err) {
-			c.logger.Warn("damaged records supersede nothing", "segment", base, "err", err)
-			c.active = nil
-			return errAgain
-		}
-		if err != nil {
-			return wrap("compact: read "+pathOf(c.dir, format.SegmentName(base)), err)
 		}
 	}
 	return nil

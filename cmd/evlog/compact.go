@@ -117,7 +117,7 @@ func (c *compactCommand) compact(ctx context.Context, dir string) (rep *evlog.Co
 		return r.PlanCompact(ctx, opts)
 	}
 	l, err := evlog.Open(ctx, dir, &evlog.Options{
-		MustExist: true, NoCompaction: true, NoPreallocate: true, Logger: c.a.logger(),
+		MustExist: true, NoCompaction: true, NoRetention: true, NoPreallocate: true, Logger: c.a.logger(),
 	})
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func (c *retainCommand) retain(ctx context.Context, dir string, opts evlog.Retai
 		rep, err = r.PlanRetain(ctx, opts)
 		return st.Config, rep, err
 	}
-	l, err := evlog.Open(ctx, dir, &evlog.Options{MustExist: true, NoRetention: true, NoPreallocate: true, Logger: c.a.logger()})
+	l, err := evlog.Open(ctx, dir, &evlog.Options{MustExist: true, NoRetention: true, NoCompaction: true, NoPreallocate: true, Logger: c.a.logger()})
 	if err != nil {
 		return config, nil, err
 	}
