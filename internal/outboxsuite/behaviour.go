@@ -8,15 +8,12 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
-	"github.com/evlog-go/evlog/internal/vfs"
 	"github.com/evlog-go/evlog/outbox"
 	"github.com/evlog-go/evlog/sqlbridge"
 )
@@ -252,24 +249,6 @@ func behaveKeep(e *env) error {
 	return run.end()
 }
 
-// The database is locked for longer than anybody waits: nothing is lost, and
-// nothing comes twice.
-func behaveLocked(e *env) error {
-	e.db.SetMaxOpenConns(8)
-	run := e.start(e.box, e.openLog())
-	if err := first(e.put(e.box, "a"), e.has("a")); err != nil {
-		return err
-	}
-	for i := range 3 {
-		release := e.lockFor(time.Duration(100+150*i) * time.Millisecond)
-		if err := e.put(e.box, fmt.Sprint(i)); err != nil {
-			return err
-		}
-		release()
-	}
-	return first(e.has("a", "0", "1", "2"), e.drained(), run.end())
-}
-
 // Connections go back to the pool as they were.
 func behaveSettings(e *env) error {
 	settings := func() (all []string, err error) {
@@ -311,101 +290,6 @@ func behaveSettings(e *env) error {
 	return err
 }
 
-// A relay that is cancelled, at any moment, leaves the database free at once,
-// and the next one goes on where it was.
-func behaveCancelled(e *env) error {
-	log := e.openLog()
-	other := e.open(0)
-	n := 0
-	var want []string
-	for i := range 40 {
-		run := e.start(e.box, log)
-		var values []string
-		for range 30 {
-			values = append(values, fmt.Sprint(n))
-			n++
-		}
-		want = append(want, values...)
-		if err := e.put(e.box, values...); err != nil {
-			return err
-		}
-		time.Sleep(time.Duration(i%10) * 300 * time.Microsecond)
-		run.stop()
-		start := time.Now()
-		for {
-			_, err := other.Exec(`INSERT INTO thing (n) VALUES (NULL)`)
-			if err == nil {
-				break
-			}
-			if time.Since(start) > time.Second {
-				return wrongf("the database is still locked: %v", err)
-			}
-		}
-		if d := time.Since(start); d > 100*time.Millisecond {
-			e.t.Logf("the database was locked for %v", d)
-		}
-		if err := run.end(); err != nil {
-			return err
-		}
-	}
-	run := e.start(e.box, log)
-	return first(e.has(want...), e.drained(), run.end())
-}
-
-// The log fails again and again, and is opened again.
-func behaveReopening(e *env) error {
-	var opened atomic.Int64
-	ctx, stop := context.WithCancel(e.ctx)
-	defer stop()
-	done := make(chan error, 1)
-	go func() {
-		done <- e.box.RunOpening(ctx, func(ctx context.Context) (*evlog.Log, error) {
-			if opened.Add(1) == 3 {
-				return nil, errors.New("not yet")
-			}
-			return evlog.Open(e.ctx, e.dir, &evlog.Options{OpenHook: e.box.Hook(), NoPreallocate: true})
-		})
-	}()
-	var want []string
-	for i := range 8 {
-		switch i % 4 {
-		case 1:
-			e.fail.set(vfs.FailNth(vfs.OpWrite, "*.log", 1, syscall.EIO))
-		case 2:
-			e.fail.set(vfs.FailNth(vfs.OpSyncData, "*.log", 1, syscall.EIO))
-		case 3:
-			e.fail.set(vfs.FailNth(vfs.OpWrite, "*.log", 1, &vfs.ShortWrite{N: 40, Err: syscall.EIO}))
-		}
-		values := []string{fmt.Sprint(i, "a"), fmt.Sprint(i, "b")}
-		want = append(want, values...)
-		if err := first(e.put(e.box, values...), e.has(want...)); err != nil {
-			return fmt.Errorf("round %d: %w", i, err)
-		}
-	}
-	if opened.Load() < 5 {
-		return wrongf("opened %d times", opened.Load())
-	}
-	if err := e.drained(); err != nil {
-		return err
-	}
-	stop()
-	return first(is(<-done, context.Canceled), is2(e.tryLog(e.box, e.dir)))
-}
-
-func is2(_ *evlog.Log, err error) error { return err }
-
-// The user deletes rows that are about to be appended, and changes others.
-func behaveRowsDeleted(e *env) error {
-	if err := e.interrupted("a", "b", "c"); err != nil {
-		return err
-	}
-	if _, err := e.db.Exec(`DELETE FROM evlog_outbox WHERE value = CAST('b' AS BLOB)`); err != nil {
-		return err
-	}
-	run := e.start(e.box, e.openLog())
-	return first(e.has("before", "a", "c"), e.drained(), run.end())
-}
-
 // A log is relayed into only if it was opened with the hook, and from then on
 // nobody appends to it without.
 func behaveHook(e *env) error {
@@ -433,145 +317,6 @@ func behaveHook(e *env) error {
 	}
 	_, err = plain.Append(e.ctx, evlog.Record{})
 	return first(is(err, evlog.ErrHookRequired), plain.Close())
-}
-
-// A panic goes to the caller of Run. Where an intent is open, nobody can append
-// any more.
-func behavePanic(e *env) error {
-	ouch := true
-	box := e.openBox(e.db, &outbox.Options{Encode: func(r outbox.Row) (evlog.Record, error) {
-		if ouch {
-			panic("ouch")
-		}
-		return r.Record, nil
-	}})
-	log, err := e.tryLog(box, e.dir)
-	if err != nil {
-		return err
-	}
-	if err := e.put(box, "a"); err != nil {
-		return err
-	}
-	panicked := func() (p any) {
-		defer func() { p = recover() }()
-		return box.Run(e.ctx, log)
-	}()
-	if panicked != "ouch" {
-		return wrongf("panicked with %v", panicked)
-	}
-	if err := e.free(); err != nil {
-		return err
-	}
-	ouch = false
-	run := e.start(box, log) // outside the gate nothing was in doubt
-	return first(e.has("a"), e.drained(), run.end())
-}
-
-// A panic while an intent is open: nobody can append until the log was opened
-// again, with the hook.
-func behavePanicAtGate(e *env) error {
-	armed := true
-	box := e.openBox(e.db, &outbox.Options{OnEvent: func(ev outbox.Event) {
-		if armed && ev.Kind == outbox.EventResolved {
-			panic("ouch")
-		}
-	}})
-	log, err := e.tryLog(box, e.dir)
-	if err != nil {
-		return err
-	}
-	e.mem.SetCapacity(e.mem.Used() + 2000) // for log.json
-	if err := e.put(box, strings.Repeat("x", 5000)); err != nil {
-		return err
-	}
-	panicked := func() (p any) {
-		defer func() { p = recover() }()
-		return box.Run(e.ctx, log)
-	}()
-	if panicked != "ouch" {
-		return wrongf("panicked with %v", panicked)
-	}
-	_, err = log.Append(e.ctx, evlog.Record{})
-	if err := is(err, evlog.ErrPoisoned); err != nil {
-		return err
-	}
-	armed = false
-	e.mem.SetCapacity(-1)
-	_ = log.Close()
-	if log, err = e.tryLog(box, e.dir); err != nil {
-		return err
-	}
-	if err := e.free(); err != nil {
-		return err
-	}
-	run := e.start(box, log)
-	return first(e.has(strings.Repeat("x", 5000)), e.drained(), run.end())
-}
-
-// An intent that cannot be resolved: others wait at the gate. When the relay is
-// to stop all the same, it poisons the log, and the next opening resolves it.
-func behaveGivesUp(e *env) error {
-	box := e.openBox(e.db, &outbox.Options{Clock: quickClock{time.Now()}})
-	log, err := e.tryLog(box, e.dir)
-	if err != nil {
-		return err
-	}
-	lock, err := e.open(5000).Conn(e.ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Close() }()
-	var once sync.Once
-	locked := make(chan error, 1)
-	e.fail.set(func(op vfs.Op) error {
-		if op.Kind != vfs.OpWrite || !strings.HasSuffix(op.Name, ".log") {
-			return nil
-		}
-		once.Do(func() { // right after the intent
-			_, err := lock.ExecContext(context.WithoutCancel(e.ctx), `BEGIN IMMEDIATE`)
-			locked <- err
-		})
-		return syscall.ENOSPC
-	})
-	run := e.start(box, log)
-	if err := first(e.put(box, "a"), <-locked); err != nil {
-		return err
-	}
-	e.fail.clear()
-	short, cancel := context.WithTimeout(e.ctx, 100*time.Millisecond)
-	defer cancel()
-	_, err = log.Append(short, evlog.Record{Value: []byte("beside")})
-	if err := is(err, context.DeadlineExceeded); err != nil || log.Stats().GateHolder != outbox.HookName {
-		return wrongf("somebody appends while an intent is open: %v, %+v", err, log.Stats())
-	}
-	run.stop()
-	err = <-run.done
-	run.done <- err
-	_, appendErr := log.Append(e.ctx, evlog.Record{Value: []byte("beside")})
-	if err := first(is(err, evlog.ErrPoisoned), is(appendErr, evlog.ErrPoisoned)); err != nil {
-		return err
-	}
-	_ = log.Close()
-	if _, err := lock.ExecContext(e.ctx, `ROLLBACK`); err != nil {
-		return err
-	}
-	if log, err = e.tryLog(box, e.dir); err != nil {
-		return err
-	}
-	run = e.start(box, log)
-	return first(e.has("a"), e.drained(), run.end())
-}
-
-// quickClock makes the relay wait a hundredth of what it would.
-type quickClock struct{ start time.Time }
-
-const quicker = 100
-
-func (quickClock) Now() time.Time           { return time.Now() }
-func (c quickClock) Elapsed() time.Duration { return quicker * time.Since(c.start) }
-func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d / quicker)
-	return t.C, func() { t.Stop() }
 }
 
 // Others append to the same log, as fast as they can.

@@ -1,0 +1,254 @@
+package outboxsuite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/vfs"
+	"github.com/evlog-go/evlog/outbox"
+)
+
+// interrupted leaves an open intent for values behind: the append fails.
+func (e *env) interrupted(values ...string) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if !e.eventually(func() bool { return e.box.Stats().Running }) {
+		return wrongf("it does not run")
+	}
+	if err := first(e.put(e.box, "before"), e.has("before"), e.drained()); err != nil {
+		return err
+	}
+	e.fail.set(vfs.FailFrom(vfs.OpWrite, "*.log", 1, syscall.EIO))
+	if err := e.put(e.box, values...); err != nil {
+		return err
+	}
+	select {
+	case err := <-run.done:
+		run.done <- err
+		if err := is(err, evlog.ErrPoisoned); err != nil {
+			return err
+		}
+	case <-time.After(e.patience):
+		return wrongf("the relay goes on with a poisoned log")
+	}
+	e.fail.clear()
+	_ = log.Close()
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err == nil && (s.IntentRows != len(values) || s.IntentOffset != 1 || s.Queued != len(values)) {
+		err = wrongf("no intent was left: %+v", s)
+	}
+	return err
+}
+
+// mismatch opens the log, which must fail with want, and then as each policy
+// says; again is what is in the log at the end under ResendIntent.
+func (e *env) mismatch(want error, resend, drop []string) error {
+	_, err := e.tryLog(e.box, e.dir)
+	if err := is(err, want); err != nil {
+		return err
+	}
+	backup, err := os.ReadFile(e.path)
+	wal, _ := os.ReadFile(e.path + "-wal")
+	if err != nil {
+		return err
+	}
+	image := e.mem.KillImage()
+	for policy, values := range map[outbox.Policy][]string{outbox.ResendIntent: resend, outbox.DropIntent: drop} {
+		c := *e
+		c.path = e.path + fmt.Sprint(policy)
+		err := os.WriteFile(c.path, backup, 0o600)
+		if err == nil && len(wal) > 0 {
+			err = os.WriteFile(c.path+"-wal", wal, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+		c.ctx = vfs.NewContext(e.ctx, image.KillImage())
+		c.db = c.open(5000)
+		c.box = c.openBox(c.db, &outbox.Options{Policy: policy})
+		log, err := c.tryLog(c.box, c.dir)
+		if err != nil {
+			return err
+		}
+		run := c.start(c.box, log)
+		if err := first(c.has(values...), c.drained(), run.end(), log.Close()); err != nil {
+			return fmt.Errorf("policy %d: %w", policy, err)
+		}
+	}
+	return nil
+}
+
+func checkLogChanged(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	e.dir = "/new"
+	return e.mismatch(outbox.ErrLogChanged, []string{"a", "b"}, nil)
+}
+
+func checkLogBehind(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+		return err
+	}
+	old, err := evtest.ReadFS(e.mem, e.dir)
+	if err != nil {
+		return err
+	}
+	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	if err := e.replaceLog(old); err != nil {
+		return err
+	}
+	return e.mismatch(outbox.ErrLogBehind, []string{"a"}, []string{"a"})
+}
+
+// replaceLog puts other files in the log's place.
+func (e *env) replaceLog(im evtest.Image) error {
+	d, err := e.mem.OpenDir(e.dir)
+	if err != nil {
+		return err
+	}
+	names, err := d.Names()
+	for _, name := range names {
+		err = first(err, d.Remove(name))
+	}
+	return first(err, d.Close(), im.WriteFS(e.mem, e.dir))
+}
+
+// An older copy, to which somebody has appended.
+func checkLogMismatch(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error {
+		_, err := l.Append(e.ctx, evlog.Record{Value: []byte("other")})
+		return err
+	}); err != nil {
+		return err
+	}
+	return e.mismatch(outbox.ErrLogMismatch, []string{"before", "other", "a", "b"}, []string{"before", "other"})
+}
+
+// appendAs writes to the log with a hook that does not look at the outbox.
+func (e *env) appendAs(f func(l *evlog.Log) error) error {
+	l, err := evlog.Open(e.ctx, e.dir, &evlog.Options{NoPreallocate: true, OpenHook: evlog.Hook{
+		Name: outbox.HookName, Run: func(context.Context, evlog.HookState) error { return nil },
+	}})
+	if err != nil {
+		return err
+	}
+	return first(f(l), l.Close())
+}
+
+func checkDatabaseBehind(e *env) error {
+	log := e.openLog()
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	backup := e.path + ".backup"
+	if _, err := e.db.Exec(`VACUUM INTO ?1`, backup); err != nil {
+		return err
+	}
+	log = e.openLog()
+	run = e.start(e.box, log)
+	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	old := *e
+	old.path = backup
+	old.db = old.open(5000)
+	old.box = old.openBox(old.db, nil)
+	if err := old.mismatch(outbox.ErrDatabaseBehind, []string{"a", "b"}, []string{"a", "b"}); err != nil {
+		return err
+	}
+	fresh := *e
+	fresh.path = e.path + ".new"
+	fresh.db = fresh.open(5000)
+	fresh.box = fresh.openBox(fresh.db, nil)
+	return fresh.mismatch(outbox.ErrDatabaseChanged, []string{"a", "b"}, []string{"a", "b"})
+}
+
+// Repair has left offsets without records: what should have stood there is
+// relayed again.
+func checkGaps(e *env) error {
+	if err := e.interrupted("a", "b", "c"); err != nil {
+		return err
+	}
+	var rows []evlog.Record
+	rs, err := e.db.Query(`SELECT ts_ms, value FROM evlog_outbox ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	for rs.Next() {
+		var ms int64
+		r := evlog.Record{Key: []byte("k")}
+		if err := rs.Scan(&ms, &r.Value); err != nil {
+			return err
+		}
+		r.Time = time.UnixMilli(ms)
+		rows = append(rows, r)
+	}
+	if err := first(rs.Err(), rs.Close()); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error {
+		rows[0].Offset, rows[2].Offset = 1, 3
+		return l.AppendExact(e.ctx, rows[0], rows[2], evlog.Record{Offset: 9, Value: []byte("later")})
+	}); err != nil {
+		return err
+	}
+	// What opening would say if log.json had this gap.
+	reader, err := evlog.OpenReader(e.ctx, e.dir, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reader.Close() }()
+	err = e.box.Hook().Run(e.ctx, evlog.HookState{
+		LogID: reader.ID(), Next: 10, Reader: reader, Gaps: []evlog.OffsetRange{{From: 2, To: 3}},
+	})
+	if err != nil {
+		return err
+	}
+	log := e.openLog()
+	e.start(e.box, log)
+	return first(e.has("before", "a", "c", "later", "b"), e.drained())
+}
+
+// Ids can be given out again. The rows under them are others.
+func checkByUID(e *env) error {
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	if err := e.appendAs(func(l *evlog.Log) error { // both of them, and more
+		var ms [2]int64
+		if err := e.db.QueryRow(`SELECT min(ts_ms), max(ts_ms) FROM evlog_outbox`).Scan(&ms[0], &ms[1]); err != nil {
+			return err
+		}
+		_, err := l.Append(e.ctx,
+			evlog.Record{Key: []byte("k"), Value: []byte("a"), Time: time.UnixMilli(ms[0])},
+			evlog.Record{Key: []byte("k"), Value: []byte("b"), Time: time.UnixMilli(ms[1])})
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, query := range []string{`DELETE FROM evlog_outbox`, `DELETE FROM sqlite_sequence WHERE name = 'evlog_outbox'`} {
+		if _, err := e.db.Exec(query); err != nil {
+			return err
+		}
+	}
+	if err := e.put(e.box, "x", "y", "z"); err != nil {
+		return err
+	}
+	log := e.openLog()
+	e.start(e.box, log)
+	return first(e.has("before", "a", "b", "x", "y", "z"), e.drained())
+}
