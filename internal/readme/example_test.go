@@ -98,6 +98,28 @@ func lookUp(ctx context.Context, r *evlog.Reader) error {
 	return nil
 }
 
+func compact(ctx context.Context) error {
+	// region: compact
+	log, err := evlog.Open(ctx, "devices", &evlog.Options{
+		Compact:        evlog.On,           // by itself, when half of the log is dirty
+		TombstoneGrace: 7 * 24 * time.Hour, // how long consumers may take to learn of a deletion
+	})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := log.Roll(ctx); err != nil { // by hand: what is active counts when it is closed
+		return err
+	}
+	report, err := log.Compact(ctx, nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println(report.Superseded, "records with a newer one of their key are gone")
+	// end
+	return nil
+}
+
 func currentValues(ctx context.Context, log *evlog.Log) error {
 	// region: table
 	lamps, err := table.Open(ctx, log.Reader(), nil) // reads the log once
@@ -260,6 +282,27 @@ func Example_currentValues() {
 	// Output:
 	// 0 on
 	// kitchen on
+}
+
+func Example_compact() {
+	ctx := context.Background()
+	inTemp(func() error {
+		log, err := evlog.Open(ctx, "devices", nil)
+		if err != nil {
+			return err
+		}
+		for _, state := range []string{"off", "on", "off"} {
+			if _, err := log.Append(ctx, evlog.Record{Key: []byte("lamp"), Value: []byte(state)}); err != nil {
+				return err
+			}
+		}
+		if err := log.Close(); err != nil {
+			return err
+		}
+		return compact(ctx)
+	})
+	// Output:
+	// 2 records with a newer one of their key are gone
 }
 
 func Example_errors() {
