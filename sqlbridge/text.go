@@ -29,6 +29,9 @@ func (t *Tx) textLocked(query string) *text {
 		if len(t.texts) >= maxTexts {
 			clear(t.texts)
 		}
+		if t.texts == nil { // left, and with a rule switched off it does not refuse
+			t.texts = texts{}
+		}
 		t.texts[query] = k
 	}
 	return k

@@ -126,7 +126,7 @@ func (t *Tx) finish() error {
 func (t *Tx) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watch.ended, t.texts = true, texts{}
+	t.watch.ended, t.texts = true, nil
 }
 
 // end gives the transaction up. From here on the *sql.Tx refuses everything,

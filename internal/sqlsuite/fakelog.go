@@ -39,16 +39,26 @@ func logOf(id string, first uint64, n int) *fakeLog {
 
 // add appends n records.
 func (l *fakeLog) add(n int) {
+	for range n {
+		end := l.end()
+		l.append(evlog.Record{Key: fmt.Appendf(nil, "k%d", end%7), Value: fmt.Appendf(nil, "value of %d", end)})
+	}
+}
+
+// append appends records and returns the offset of the first.
+func (l *fakeLog) append(recs ...evlog.Record) (first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for range n {
-		l.recs = append(l.recs, evlog.Record{
-			Offset: l.next, Key: fmt.Appendf(nil, "k%d", l.next%7), Value: fmt.Appendf(nil, "value of %d", l.next),
-		})
+	first = l.next
+	for _, r := range recs {
+		r = r.Clone()
+		r.Offset = l.next
+		l.recs = append(l.recs, r)
 		l.next++
 	}
 	close(l.grown)
 	l.grown = make(chan struct{})
+	return first
 }
 
 // skip leaves out n offsets, as compaction does.

@@ -35,23 +35,15 @@ func runKill(t *testing.T, d Driver, m Mode) {
 	log := killLog(t)
 	kills := max(10, evtest.Count(200))
 	rounds, amid := 0, 0
-	seed := killSeed(t)
+	seed := newSeed(t)
 	rng := evtest.Rand(seed)
 	for killed := 0; killed < kills; rounds++ {
 		k, in := killRound(t, d, m, log, rng, kills-killed)
 		killed += k
 		amid += in
 	}
+	require.Positive(t, amid, "no process was killed while it applied records")
 	t.Logf("%d kills, %d of them while records were applied, in %d rounds of %d records", kills, amid, rounds, killRecords)
-}
-
-func killSeed(t *testing.T) uint64 {
-	seed := uint64(time.Now().UnixNano()) % 1_000_000_000
-	if s, err := strconv.ParseUint(os.Getenv("EVLOG_SEED"), 10, 64); err == nil {
-		seed = s
-	}
-	t.Logf("run again with EVLOG_SEED=%d", seed)
-	return seed
 }
 
 // killLog is the log that the processes read.

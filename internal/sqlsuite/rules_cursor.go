@@ -15,20 +15,20 @@ import (
 
 // Rules about where a cursor stands.
 var cursorRules = []rule{
-	{name: "compare_and_set", off: sqlrule.CompareAndSet, busyMS: 5000, check: ruleCompareAndSet},
-	{name: "two_consumers", off: sqlrule.CompareAndSet, busyMS: 5000, check: ruleTwoConsumers},
-	{name: "same_batch_twice", off: sqlrule.CompareAndSet, check: ruleSameBatch},
-	{name: "log_id", off: sqlrule.LogID, check: ruleLogID},
-	{name: "log_id_in_advance", off: sqlrule.LogID, check: ruleLogIDAdvance},
-	{name: "ahead", off: sqlrule.Ahead, check: ruleAhead},
-	{name: "behind", off: sqlrule.Behind, check: ruleBehind},
-	{name: "holes", off: sqlrule.Holes, check: ruleHoles},
-	{name: "empty_batch", off: sqlrule.Empty, check: ruleEmpty},
-	{name: "huge_batch", off: sqlrule.BatchLimit, check: ruleHuge},
-	{name: "offsets_fit", off: sqlrule.Int64, check: ruleInt64},
-	{name: "advance_in_tx", off: sqlrule.InTx, check: ruleInTx},
-	{name: "advance_in_pool", off: sqlrule.InTx, check: ruleInTxPool},
-	{name: "advance_in_dead_tx", off: sqlrule.InTx, check: ruleInDeadTx},
+	{name: "compare_and_set", off: sqlrule.CompareAndSet, shows: "the error is <nil>", busyMS: 5000, check: ruleCompareAndSet},
+	{name: "two_consumers", off: sqlrule.CompareAndSet, shows: "<nil>, <nil>", busyMS: 5000, check: ruleTwoConsumers},
+	{name: "same_batch_twice", off: sqlrule.CompareAndSet, shows: "the error is <nil>", check: ruleSameBatch},
+	{name: "log_id", off: sqlrule.LogID, shows: "the error is <nil>", check: ruleLogID},
+	{name: "log_id_in_advance", off: sqlrule.LogID, shows: "the error is <nil>", check: ruleLogIDAdvance},
+	{name: "ahead", off: sqlrule.Ahead, shows: "beyond the end", check: ruleAhead},
+	{name: "behind", off: sqlrule.Behind, shows: "below the first one left", check: ruleBehind},
+	{name: "holes", off: sqlrule.Holes, shows: "the error is <nil>", check: ruleHoles},
+	{name: "empty_batch", off: sqlrule.Empty, shows: "index out of range", check: ruleEmpty},
+	{name: "huge_batch", off: sqlrule.BatchLimit, shows: "records in one transaction", check: ruleHuge},
+	{name: "offsets_fit", off: sqlrule.Int64, shows: "CHECK constraint failed", check: ruleInt64},
+	{name: "advance_in_tx", off: sqlrule.InTx, shows: "*sql.DB outside a transaction: the error is <nil>", check: ruleInTx},
+	{name: "advance_in_pool", off: sqlrule.InTx, shows: "a pool was taken for a transaction", check: ruleInTxPool},
+	{name: "advance_in_dead_tx", off: sqlrule.InTx, shows: "the error is <nil>", check: ruleInDeadTx},
 }
 
 // ownTx does what an application does without Process: effects and cursor in a
@@ -303,9 +303,11 @@ func ruleInTxPool(e *env) error {
 	}
 	var err error
 	for range 300 {
-		if err = is(e.b.Advance(e.ctx, opaque{e.db}, consumer, "A", 0, 1), sqlbridge.ErrNotInTx); err != nil {
+		if err = e.b.Advance(e.ctx, opaque{e.db}, consumer, "A", 0, 1); !errors.Is(err, sqlbridge.ErrNotInTx) {
+			err = wrongf("a pool was taken for a transaction: %v", err)
 			break
 		}
+		err = nil
 	}
 	close(stop)
 	wg.Wait()

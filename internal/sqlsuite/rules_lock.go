@@ -4,21 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
 	"github.com/evlog-go/evlog/internal/sqlrule"
 	"github.com/evlog-go/evlog/sqlbridge"
 )
 
 // Rules about locks, connections and contexts.
 var lockRules = []rule{
-	{name: "busy", off: sqlrule.BusyRetry, check: ruleBusy},
-	{name: "busy_at_commit", off: sqlrule.CommitRetry, bites: inRollback, check: ruleBusyAtCommit},
-	{name: "read_then_write", off: sqlrule.WriteFirst, bites: inWAL, check: ruleReadThenWrite},
-	{name: "one_connection", off: sqlrule.OneConn, busyMS: 1000, check: ruleOneConn},
-	{name: "cancelled_contexts", off: sqlrule.NoCancel, busyMS: 1000, check: ruleCancelled},
+	{name: "busy", off: sqlrule.BusyRetry, shows: "database is locked", check: ruleBusy},
+	{name: "busy_at_commit", off: sqlrule.CommitRetry, shows: "the work was done again", bites: inRollback, check: ruleBusyAtCommit},
+	{name: "read_then_write", off: sqlrule.WriteFirst, shows: "the cursor stands at 0", bites: inWAL, check: ruleReadThenWrite},
+	{name: "one_connection", off: sqlrule.OneConn, shows: "context deadline exceeded", busyMS: 1000, check: ruleOneConn},
+	{name: "cancelled_contexts", off: sqlrule.NoCancel, shows: "took effect 0 times", busyMS: 1000, check: ruleCancelled},
 }
 
 // Another process holds the lock, and the connection has no busy timeout.
@@ -128,7 +128,7 @@ func ruleCancelled(e *env) error {
 	if err := ruleCancelledInHandler(e, l, all); err != nil {
 		return err
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := evtest.Rand(newSeed(e.t))
 	slow := func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
 		_, err := tx.ExecContext(ctx, `UPDATE noise SET x = (WITH RECURSIVE c(i) AS
 			(SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 200) SELECT max(i) FROM c)`)

@@ -14,12 +14,12 @@ import (
 
 // Rules about records that cannot be applied.
 var poisonRules = []rule{
-	{name: "skipped_leaves_nothing", off: sqlrule.Savepoint, check: ruleSkipSavepoint},
-	{name: "attempts_stop", off: sqlrule.Attempts, check: func(e *env) error { return ruleAttempts(e, sqlbridge.Stop) }},
-	{name: "attempts_skip", off: sqlrule.Attempts, check: func(e *env) error { return ruleAttempts(e, sqlbridge.Skip) }},
-	{name: "attempts_of_several", off: sqlrule.Attempts, check: ruleAttemptsOfSeveral},
-	{name: "attempts_while_others_fail", off: sqlrule.Attempts, check: ruleAttemptsMeanwhile},
-	{name: "looks_like_a_lock", off: sqlrule.Attempts, check: ruleLooksLocked},
+	{name: "skipped_leaves_nothing", off: sqlrule.Savepoint, shows: "10 records took effect", check: ruleSkipSavepoint},
+	{name: "attempts_stop", off: sqlrule.Attempts, shows: "4 attempts", check: func(e *env) error { return ruleAttempts(e, sqlbridge.Stop) }},
+	{name: "attempts_skip", off: sqlrule.Attempts, shows: "4 attempts", check: func(e *env) error { return ruleAttempts(e, sqlbridge.Skip) }},
+	{name: "attempts_of_several", off: sqlrule.Attempts, shows: "3 attempts", check: ruleAttemptsOfSeveral},
+	{name: "attempts_while_others_fail", off: sqlrule.Attempts, shows: "3 attempts", check: ruleAttemptsMeanwhile},
+	{name: "looks_like_a_lock", off: sqlrule.Attempts, shows: "2 attempts", check: ruleLooksLocked},
 }
 
 var errPoison = errors.New("poison")

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -68,4 +70,14 @@ func Main(m *testing.M, d Driver) {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// newSeed is another one in each run, or EVLOG_SEED.
+func newSeed(t testing.TB) uint64 {
+	seed := uint64(time.Now().UnixNano()) % 1_000_000_000
+	if s, err := strconv.ParseUint(os.Getenv("EVLOG_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("run again with EVLOG_SEED=%d", seed)
+	return seed
 }
