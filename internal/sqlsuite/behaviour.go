@@ -37,6 +37,7 @@ var behaviours = []struct {
 	{"handler_busy_elsewhere", testHandlerBusyElsewhere},
 	{"full_disk", testFullDisk},
 	{"full_disk_unseen", testFullDiskUnseen},
+	{"full_disk_or_read_only", testReadOnly},
 	{"ends_unseen", testEndsUnseen},
 	{"control", testControl},
 	{"guard_savepoint", testGuardSavepoint},

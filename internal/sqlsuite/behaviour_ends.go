@@ -62,6 +62,34 @@ func testFullDisk(t *testing.T, e *env) {
 	}
 }
 
+// Nor is one where the transaction goes on after the error.
+func testReadOnly(t *testing.T, e *env) {
+	l := logOf("A", 0, 5)
+	for name, exec := range map[string]func(ctx context.Context, tx *sqlbridge.Tx, query string, args ...any) (sql.Result, error){
+		"seen": func(ctx context.Context, tx *sqlbridge.Tx, query string, args ...any) (sql.Result, error) {
+			return tx.ExecContext(ctx, query, args...)
+		},
+		"raw": func(ctx context.Context, tx *sqlbridge.Tx, query string, args ...any) (sql.Result, error) {
+			return tx.Raw().ExecContext(ctx, query, args...)
+		},
+	} {
+		err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+			if rec.Offset != 3 {
+				return apply(ctx, tx, rec)
+			}
+			_, err1 := exec(ctx, tx, `PRAGMA query_only = 1`)
+			_, err := exec(ctx, tx, applySQL, int64(rec.Offset), rec.Key, rec.Value)
+			_, err2 := exec(ctx, tx, `PRAGMA query_only = 0`)
+			require.NoError(t, errors.Join(err1, err2), name)
+			return err
+		}, &sqlbridge.RunOptions{Poison: sqlbridge.Skip})
+		stopsAt(t, err, 3)
+		require.ErrorContains(t, err, "readonly", name)
+		require.NoError(t, e.exactly(l.all(0)[:3], 3), name)
+		require.NoError(t, e.startOver())
+	}
+}
+
 // What only looks like a full disk is a record that fails.
 func testFullDiskUnseen(t *testing.T, e *env) {
 	l := logOf("A", 0, 5)
@@ -215,8 +243,8 @@ func testKeptTx(t *testing.T, e *env) {
 						return
 					default:
 					}
-					if _, err := tx.ExecContext(ctx, fmt.Sprintf(`INSERT INTO noise (x) VALUES (%d)`, n)); err == nil {
-						t.Error("a statement was executed")
+					if _, err := tx.ExecContext(ctx, fmt.Sprintf(`INSERT INTO noise (x) VALUES (%d)`, n)); !errors.Is(err, sqlbridge.ErrTxEnded) {
+						t.Errorf("a statement was not refused: %v", err)
 					}
 					_, _ = tx.QueryContext(ctx, `SELECT 1`) //nolint:sqlclosecheck,rowserrcheck // there are none
 					_ = tx.QueryRowContext(ctx, `SELECT 1`)
