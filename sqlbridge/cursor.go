@@ -98,6 +98,11 @@ func scanPosition(row interface{ Scan(...any) error }) (p Position, err error) {
 //
 // No statement of it is cancelled when ctx ends: while another connection writes,
 // the connection's busy timeout passes first.
+//
+// From there on it is the caller's transaction, and database/sql does not notice
+// when SQLite rolls it back. So give its statements no context that ends, and
+// after one that fails roll back, and execute nothing more in it: that would be
+// committed on its own, without the cursor.
 func (b *Bridge) Advance(ctx context.Context, tx DBTX, name, logID string, from, to uint64) error {
 	m, err := b.move(name, logID, from, to)
 	if err != nil {

@@ -11,15 +11,16 @@
 //     process, or in the journal modes that [Bridge.Check] calls safe, the
 //     machine.
 //   - Of two consumers under one name, one advances, and the other one gets a
-//     [cursor.MovedError] before it has done anything.
+//     [cursor.MovedError] before it has applied anything of that batch.
 //   - A cursor is bound to the log's id. One of another log, one above
 //     everything in the log or below its first record is an error with all
 //     numbers; a consumer may choose to go on at either end instead, and what it
 //     loses is noted in the database.
-//   - A handler can do what it likes with its transaction: what ends it is
-//     noticed, and does not make records get lost or applied twice.
+//   - A transaction that ends under its handler is noticed before the next
+//     statement of the [Tx], and nothing is lost or applied twice.
 //   - A record that cannot be applied stops the consumer at its offset, is tried
-//     again, or is skipped with a note, as the application says.
+//     again, or is skipped with a note, as the application says. A full disk and
+//     the like is no fault of the record, and never skips one.
 //
 // # What it does not promise
 //
@@ -27,6 +28,15 @@
 // record, of which one call takes effect in the database; a request that it
 // sends is sent each time. See [cursor.IdempotencyKey]. Nor is the database
 // safer than its settings: Check says what they are worth.
+//
+// Nor can it answer for what it does not see. Where a handler works on the
+// [*sql.Tx] itself ([Tx.Raw]) or on statements that it prepared, and the
+// transaction ends there, what it executes next is committed on its own. That
+// stops the consumer ([ErrUnseen]), and the record is applied again when it is
+// started again. Where it commits, by Raw or in a text that hides it, the
+// consumer stands still ([ErrCommitted]) until [Bridge.Reset] says where to go on.
+// A handler that executes its statements with the Tx, and reads the rows of each
+// query that writes before the next statement, has none of this.
 //
 // # Using it
 //
@@ -62,9 +72,18 @@
 //
 // While a batch is applied, its transaction holds the database's write lock, and
 // other writers wait: keep handlers short, and let nothing but SQL happen in
-// them. RunOptions.BatchTime bounds it.
+// them. RunOptions.BatchTime bounds it. What a handler does in this database goes
+// through its Tx: a write by the [*sql.DB] waits for that lock in vain, and with
+// a pool of one connection even a read waits for ever.
 //
 // SQLite rolls a transaction back when a statement in it is cancelled, and
 // database/sql then runs the following ones outside of any. So handlers get a
-// context that never ends, and a [Tx] that notices.
+// context that never ends, and a Tx that notices. For the same reason nothing
+// cuts a wait for a lock short: when ctx ends while another connection writes,
+// [Bridge.Run], [Bridge.Process] and [Bridge.Advance] return after the busy
+// timeout of the connection. Some drivers have a long one by default.
+//
+// A constraint that is checked at COMMIT (DEFERRABLE INITIALLY DEFERRED) fails
+// the batch and not one of its records, so the consumer stops, and nothing is
+// skipped.
 package sqlbridge

@@ -39,6 +39,7 @@ var behaviours = []struct {
 	{"full_disk_unseen", testFullDiskUnseen},
 	{"full_disk_or_read_only", testReadOnly},
 	{"ends_unseen", testEndsUnseen},
+	{"ends_unseen_in_rows", testEndsInRows},
 	{"control", testControl},
 	{"guard_savepoint", testGuardSavepoint},
 	{"kept_tx", testKeptTx},

@@ -168,6 +168,42 @@ func testEndsUnseen(t *testing.T, e *env) {
 	}
 }
 
+// Two queries write, and with some drivers do so as their rows are read: the
+// second one outside of the transaction that the first one has ended.
+func testEndsInRows(t *testing.T, e *env) {
+	l := logOf("A", 0, 10)
+	calls := 0
+	err := e.process(l, l.all(0), func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
+		if rec.Offset != 3 {
+			return apply(ctx, tx, rec)
+		}
+		calls++
+		query := `INSERT INTO noise (x) VALUES (1), (2) RETURNING id`
+		if calls == 1 {
+			query = orRollbackReturning
+		}
+		first, err1 := tx.QueryContext(ctx, query)
+		second, err2 := tx.QueryContext(ctx, applySQL+` RETURNING n`, int64(rec.Offset), rec.Key, rec.Value)
+		for _, rows := range []*sql.Rows{first, second} {
+			if rows != nil {
+				drain(rows)
+			}
+		}
+		return errors.Join(err1, err2)
+	}, &sqlbridge.RunOptions{Attempts: 3, RetryDelay: time.Microsecond})
+	if errors.Is(err, sqlbridge.ErrUnseen) {
+		stopsAt(t, err, 3)
+		require.Equal(t, 1, calls)
+		got, err := e.effects()
+		require.NoError(t, err)
+		require.Equal(t, map[int64]int{0: 1, 1: 1, 2: 1, 3: 1}, got)
+		return
+	}
+	require.NoError(t, err)
+	require.NoError(t, e.exactly(l.all(0), 10))
+	require.Equal(t, 2, e.noise())
+}
+
 // stopsOrSkips tests that record 3 failed three times.
 func stopsOrSkips(t *testing.T, e *env, err error, policy sqlbridge.Poison) {
 	t.Helper()
