@@ -267,10 +267,12 @@ func testKeptTx(t *testing.T, e *env) {
 	l := logOf("A", 0, 300)
 	stop, done := make(chan struct{}), make(chan int)
 	var kept *sqlbridge.Tx
+	started := false
 	i := 0
 	err := e.runToEnd(l, func(ctx context.Context, tx *sqlbridge.Tx, rec evlog.Record) error {
 		i++
-		if rec.Offset == 4 { // those of a batch before
+		if kept != nil && kept != tx && !started { // that of a batch before
+			started = true
 			go func(tx *sqlbridge.Tx) {
 				for n := 0; ; n++ {
 					select {
