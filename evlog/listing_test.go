@@ -20,6 +20,7 @@ type forgetful struct {
 	vfs.FS
 	mu    sync.Mutex
 	calls int
+	whole bool // for now, nothing is missed
 	pick  func(n int) int
 }
 
@@ -38,7 +39,7 @@ func (d *forgetfulDir) Names() ([]string, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	d.f.calls++
-	if d.f.calls%2 == 1 || err != nil {
+	if d.f.calls%2 == 1 || d.f.whole || err != nil {
 		return names, err
 	}
 	logs := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isLog(name) })
@@ -165,4 +166,96 @@ func TestPreallocation_FullDisk(t *testing.T) {
 	require.NoError(t, l.Close())
 	sameRecs(t, want, p.image(t).Writer().Recs)
 	p.verified(t)
+}
+
+// vanishing is a file system whose next listings have no segment, as one may
+// while a roll adds the next segment and retention removes all before it.
+type vanishing struct {
+	vfs.FS
+	mu    sync.Mutex
+	empty int
+}
+
+func (f *vanishing) OpenDir(path string) (vfs.Dir, error) {
+	d, err := f.FS.OpenDir(path)
+	return &vanishingDir{d, f}, err
+}
+
+type vanishingDir struct {
+	vfs.Dir
+	f *vanishing
+}
+
+func (d *vanishingDir) Names() ([]string, error) {
+	names, err := d.Dir.Names()
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	if d.f.empty > 0 {
+		d.f.empty--
+		names = slices.DeleteFunc(names, isLog)
+	}
+	return names, err
+}
+
+// A listing without any segment is looked at again before the log is said to be
+// lost.
+func TestReader_EmptyListingIsNoEvidence(t *testing.T) {
+	im, want := logWith(t, tiny(), 30)
+	m := vfs.NewMem()
+	onFS(t, m).put(t, im)
+	f := &vanishing{FS: m}
+	p := onFS(t, f)
+	next := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.empty = 3
+	}
+	next()
+	r := p.reader(t, nil)
+	next()
+	first, end, err := r.Bounds(p.ctx)
+	require.NoError(t, err)
+	next()
+	got, err := collect(r.Records(p.ctx, first))
+	require.NoError(t, err)
+	sameRecs(t, want, got)
+	next()
+	got, err = collect(r.Backward(p.ctx, end))
+	require.NoError(t, err)
+	sameRecs(t, reversed(want), got)
+	next()
+	plan, err := r.PlanRetain(p.ctx, evlog.RetainOptions{MaxRecords: 1})
+	require.NoError(t, err)
+	require.NotEmpty(t, plan.Removed)
+	next()
+	rep, err := evlog.Verify(p.ctx, p.dir, nil)
+	require.NoError(t, err)
+	require.True(t, rep.OK(), "%+v", rep.Problems)
+}
+
+// A reader that opens a log while it is being created sees either none or all
+// of it: its segment comes after DURABLE, and records come soon.
+func TestReader_OpensWhileTheLogIsCreated(t *testing.T) {
+	im, want := logWith(t, tiny(), 5)
+	m := vfs.NewMem()
+	early := evtest.Image{}
+	for name, b := range im {
+		if !isLog(name) {
+			early[name] = b
+		}
+	}
+	onFS(t, m).put(t, early)
+	finished := false
+	p := onFS(t, vfs.Inject(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && op.Name == "DURABLE" && !finished {
+			finished = true // between the listing and the look at DURABLE
+			onFS(t, m).put(t, im)
+		}
+		return nil
+	}))
+	r := p.reader(t, nil)
+	require.True(t, finished)
+	got, err := readAll(p.ctx, r)
+	require.NoError(t, err)
+	sameRecs(t, want, got)
 }

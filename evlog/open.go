@@ -430,7 +430,7 @@ func wrap(doing string, err error) error {
 
 // mustHold tests that there is a log in dir, and says what is there instead.
 func mustHold(dir vfs.Dir) error {
-	names, err := dir.Names()
+	names, err := listNames(dir)
 	if err != nil {
 		return wrap("list "+dir.Path(), err)
 	}
@@ -441,9 +441,16 @@ func mustHold(dir vfs.Dir) error {
 		return fmt.Errorf("evlog: open %s: %w: the directory is empty", dir.Path(), ErrNoLog)
 	}
 	for _, name := range names {
-		if name == format.DurableName || name == format.MetaName {
-			return lostSegments(dir)
+		if name != format.DurableName && name != format.MetaName {
+			continue
 		}
+		lost := lostSegments(dir)
+		// What it goes by was written after the names were listed, if a writer
+		// has just created the log.
+		if segments, err := listSegments(dir); err == nil && len(segments) > 0 {
+			return nil
+		}
+		return lost
 	}
 	return fmt.Errorf("evlog: open %s: %w: the directory holds other files", dir.Path(), ErrNoLog)
 }

@@ -42,7 +42,7 @@ func (f logFiles) segments() listing {
 // are changed; a segment that is missed would stay behind ones that are removed,
 // in the middle of the log.
 func allNames(dir vfs.Dir) ([]string, error) {
-	names, err := dir.Names()
+	names, err := listNames(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -24,11 +24,27 @@ type listing []uint64
 
 // listSegments lists the directory.
 func listSegments(dir vfs.Dir) (listing, error) {
-	names, err := dir.Names()
+	names, err := listNames(dir)
 	if err != nil {
 		return nil, err
 	}
 	return segmentsOf(names), nil
+}
+
+// maxEmpty is how often a directory has to look as if it held no segment before
+// that is believed. While it is listed, a roll may add the next one and retention
+// remove all before it: a listing may then have none of them.
+const maxEmpty = 10
+
+// listNames lists a log's directory.
+func listNames(dir vfs.Dir) (names []string, err error) {
+	for range maxEmpty {
+		names, err = dir.Names()
+		if err != nil || len(names) == 0 || len(segmentsOf(names)) > 0 {
+			break
+		}
+	}
+	return names, err
 }
 
 func segmentsOf(names []string) listing {
