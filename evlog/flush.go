@@ -175,7 +175,11 @@ func (l *Log) ageLeft() (left time.Duration, ok bool) {
 	if l.act.index.header.Records == 0 {
 		return 0, false
 	}
-	age := l.clock.Now().Sub(l.act.began)
+	now := l.clock.Now()
+	age := now.Sub(l.act.began)
+	if age < 0 { // the clock was set back: the age begins anew
+		l.act.began, age = now, 0
+	}
 	return max(0, limit-age), true
 }
 

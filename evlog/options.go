@@ -115,7 +115,9 @@ type Options struct {
 	// MaxAge removes a segment when all of its records are older: its age counts
 	// from its highest time or from when it was closed, whichever is earlier.
 	// Times before 2001 or after now are not believed, and after the wall clock
-	// has jumped forwards by more than an hour no age counts for one MaxAge.
+	// has jumped forwards by more than an hour no age counts for one MaxAge; the
+	// sleep of a machine is such a jump where the system's steady clock stands
+	// still in it.
 	// Without a SegmentAge, segments are rolled by a quarter of MaxAge, and in
 	// any case by MaxAge, so that a quiet log expires too. Whole milliseconds.
 	MaxAge time.Duration

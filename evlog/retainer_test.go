@@ -160,6 +160,17 @@ func TestRetainer_RunsByItself(t *testing.T) {
 	p.verified(t)
 }
 
+// A process that only appends and ends gives what is due a moment to go.
+func TestRetainer_ShortLived(t *testing.T) {
+	p, _ := inMem(t)
+	l, clock := agedLog(t, p, evlog.Options{NoRetention: true, MaxRecords: 2}, steady(30)...)
+	require.NoError(t, l.Close())
+	l = p.open(t, &evlog.Options{Clock: clock, SegmentBytes: 1})
+	appendEach(t, p.ctx, l, rec("k", "v"), rec("k", "w"))
+	require.NoError(t, l.Close())
+	require.EqualValues(t, 30, p.image(t).Bases()[0])
+}
+
 // All files together stay below MaxBytes while records come, as soon as
 // retention got its turn; and what it leaves is as much as fits.
 func TestRetainer_BytesAreACap(t *testing.T) {
