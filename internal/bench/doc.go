@@ -71,4 +71,9 @@
 //	OutboxBacklog
 //	             a relay is killed with 10,000 rows before it: from opening again
 //	             to the last one
+//	Retain       dropping the older half of a million records; one op is all of it.
+//	             The limit is the same unlinks and syncs of the directory
+//	AppendWhileRetaining
+//	             durable, one caller, beside a removal of eleven segments; ratio-quiet
+//	             is against the same without
 package bench

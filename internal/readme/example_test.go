@@ -120,6 +120,22 @@ func compact(ctx context.Context) error {
 	return nil
 }
 
+func keepSmall(ctx context.Context) error {
+	// region: retention
+	log, err := evlog.Open(ctx, "readings", &evlog.Options{
+		MaxAge:    30 * 24 * time.Hour,
+		MaxBytes:  2 << 30,
+		HoldFor:   []string{"uplink"}, // nothing that this consumer has not finished goes,
+		HoldBytes: 8 << 30,            // unless the disk would fill up
+	})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// end
+	return nil
+}
+
 func currentValues(ctx context.Context, log *evlog.Log) error {
 	// region: table
 	lamps, err := table.Open(ctx, log.Reader(), nil) // reads the log once
@@ -267,6 +283,25 @@ func Example_lookUp() {
 	// 8 03:00:00
 	// 9 03:30:00
 	// 9 hello 9
+}
+
+func Example_keepSmall() {
+	ctx := context.Background()
+	inTemp(func() error {
+		if err := keepSmall(ctx); err != nil {
+			return err
+		}
+		log, err := evlog.Open(ctx, "readings", nil)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		c := log.Config()
+		fmt.Println(c.MaxAge, c.MaxBytes, c.HoldFor, c.HoldBytes)
+		return nil
+	})
+	// Output:
+	// 720h0m0s 2147483648 [uplink] 8589934592
 }
 
 func Example_currentValues() {
