@@ -59,8 +59,8 @@ func (s *story) checkLogs(peers []*remains) error {
 			return fmt.Errorf("%d changes of %s went into its log, not %d", p.next, p.name, len(p.journal))
 		}
 		for _, other := range peers {
-			if other != p && p.acked[other.name] != p.next {
-				return fmt.Errorf("%s has acknowledged %d of %s, not %d", other.name, p.acked[other.name], p.name, p.next)
+			if acked, applied := p.acked[other.name], other.applied[p.name]; other != p && (acked != p.next || applied != p.next) {
+				return fmt.Errorf("%s has acknowledged %d of %s and applied %d, not %d", other.name, acked, p.name, applied, p.next)
 			}
 		}
 		s.result.all = append(s.result.all, p.journal...)

@@ -33,11 +33,11 @@ func twoPeers() (*story, []*remains) {
 	return s, []*remains{
 		{
 			name: "ada", fields: slices.Clone(fields), journal: []change{created, first, later, typed}, saves: []int{1, 1, 2, 2},
-			conflicts: found, log: []change{created, first, later, typed}, next: 4, acked: map[string]uint64{"ben": 4},
+			conflicts: found, log: []change{created, first, later, typed}, next: 4, acked: map[string]uint64{"ben": 4}, applied: map[string]uint64{"ben": 1},
 		},
 		{
 			name: "ben", fields: slices.Clone(fields), journal: []change{theirs}, saves: []int{1},
-			log: []change{theirs}, next: 1, acked: map[string]uint64{"ada": 1},
+			log: []change{theirs}, next: 1, acked: map[string]uint64{"ada": 1}, applied: map[string]uint64{"ada": 4},
 		},
 	}
 }
@@ -55,7 +55,8 @@ func TestCompare(t *testing.T) {
 		{"twice in the log", func(_ *story, ada, _ *remains) { ada.log = append(ada.log, ada.log[3]) }, "the log of ada"},
 		{"twice, and dropped", func(_ *story, ada, _ *remains) { ada.next = 5 }, "5 changes of ada went into its log, not 4"},
 		{"not in the log", func(_ *story, _, ben *remains) { ben.log, ben.next = nil, 0 }, "the log of ben"},
-		{"not acknowledged", func(_ *story, _, ben *remains) { ben.acked["ada"] = 0 }, "ada has acknowledged 0 of ben, not 1"},
+		{"not acknowledged", func(_ *story, _, ben *remains) { ben.acked["ada"] = 0 }, "ada has acknowledged 0 of ben and applied 1, not 1"},
+		{"cursor behind", func(_ *story, ada, _ *remains) { ada.applied["ben"] = 0 }, "ada has acknowledged 1 of ben and applied 0, not 1"},
 		{"same stamp", func(_ *story, ada, ben *remains) {
 			ben.journal[0].Stamp = ada.journal[2].Stamp
 			ben.log = ben.journal

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/evlog-go/evlog/cursor"
@@ -31,7 +32,8 @@ type peer struct {
 
 	log     *evlog.Log
 	acked   *cursor.File
-	relayed chan error // the end of the relay
+	relayed chan error   // the end of the relay
+	dropped atomic.Int64 // segments of the log
 	stop    context.CancelFunc
 	server  *http.Server // nil: offline
 }
@@ -101,7 +103,7 @@ func (p *peer) open(ctx context.Context) (err error) {
 // outbox is in the log already, after whatever ended the process before.
 func (p *peer) openLog(ctx context.Context) (err error) {
 	dir := filepath.Join(p.dir, "log")
-	if p.log, err = evlog.Open(ctx, dir, &evlog.Options{OpenHook: p.box.Hook(), SegmentBytes: 16 << 10}); err != nil {
+	if p.log, err = evlog.Open(ctx, dir, p.logOptions()); err != nil {
 		return err
 	}
 	if p.acked, err = cursor.OpenFile(ctx, dir, nil); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/sqlbridge"
 )
 
 // remains is what a peer leaves: all of its database and of its log.
@@ -21,6 +22,7 @@ type remains struct {
 	log       []change
 	next      uint64            // of the log
 	acked     map[string]uint64 // by the others
+	applied   map[string]uint64 // of the others' logs: the cursors in the database
 }
 
 // conflict is a row of that table.
@@ -32,7 +34,7 @@ type conflict struct {
 
 // readRemains reads it when the peer's process has ended.
 func readRemains(ctx context.Context, dir string) (r *remains, err error) {
-	r = &remains{name: filepath.Base(dir), acked: map[string]uint64{}}
+	r = &remains{name: filepath.Base(dir), acked: map[string]uint64{}, applied: map[string]uint64{}}
 	db, err := openDatabase(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -67,6 +69,13 @@ func readRemains(ctx context.Context, dir string) (r *remains, err error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	positions, err := sqlbridge.Positions(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range positions {
+		r.applied[p.Name] = p.Next
 	}
 	return r, r.readLog(ctx, filepath.Join(dir, "log"))
 }

@@ -2,65 +2,40 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
-	"os"
-	"path/filepath"
+	"slices"
 
-	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
 )
 
-// keepBytes is what a log may hold for a peer that does not come to get it. The
-// rest is dropped in spite of it, and it has to refetch.
-const keepBytes = 64 << 10
-
-// retain drops the segments of this peer's log that every other peer has
-// acknowledged, and the oldest ones where it is too large all the same.
-func (p *peer) retain(ctx context.Context) error {
-	below := uint64(math.MaxUint64)
-	for _, name := range names {
-		if name == p.name {
-			continue
-		}
-		pos, err := p.acked.Load(ctx, name)
-		if err != nil && !errors.Is(err, cursor.ErrUnknownConsumer) { // who never came has nothing: 0
-			return err
-		}
-		below = min(below, pos.Next)
+// logOptions say how long a log keeps what it has. What all other peers have
+// acknowledged is not needed any more: the log drops each segment that is closed
+// and that nobody holds. A peer that does not come to get it holds no more than
+// holdBytes. The rest is dropped in spite of it, and it has to refetch.
+func (p *peer) logOptions() *evlog.Options {
+	const (
+		segmentBytes = 16 << 10
+		holdBytes    = 96 << 10
+	)
+	return &evlog.Options{
+		OpenHook: p.box.Hook(), SegmentBytes: segmentBytes,
+		MaxRecords: 1, HoldFor: p.others(), HoldBytes: holdBytes,
+		OnEvent: func(e evlog.Event) {
+			if e.Kind == evlog.EventRemoved {
+				p.dropped.Add(1)
+			}
+		},
 	}
-	n, err := p.dropSegments(ctx, below, keepBytes)
-	if err != nil || n == 0 {
-		return err
-	}
-	return p.say(message{What: sayDropped, Segments: n})
 }
 
-// dropSegments stands in for retention of the log itself, which is being built:
-// it closes the log, deletes files, and opens it again. The active segment stays.
-func (p *peer) dropSegments(ctx context.Context, below uint64, keepBytes int64) (dropped int, err error) {
-	segments, err := p.log.Reader().Segments(ctx)
-	if err != nil {
-		return 0, err
+func (p *peer) others() []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == p.name })
+}
+
+// retain drops now what the log would drop by itself a little later, and says how
+// much that was since it was asked last.
+func (p *peer) retain(ctx context.Context) error {
+	if _, err := p.log.Retain(ctx, evlog.RetainOptions{}); err != nil {
+		return err
 	}
-	bytes := int64(0)
-	for _, s := range segments {
-		bytes += s.Bytes
-	}
-	if err := p.closeLog(); err != nil {
-		return 0, err
-	}
-	for _, s := range segments[:len(segments)-1] {
-		if s.End > below && bytes <= keepBytes {
-			break
-		}
-		bytes -= s.Bytes
-		dropped++
-		file := filepath.Join(p.dir, "log", fmt.Sprintf("%020d", s.Base))
-		_ = os.Remove(file + ".idx")
-		if err := os.Remove(file + ".log"); err != nil {
-			return dropped, err
-		}
-	}
-	return dropped, p.openLog(ctx)
+	return p.say(message{What: sayDropped, Segments: int(p.dropped.Swap(0))})
 }

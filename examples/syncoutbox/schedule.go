@@ -8,7 +8,7 @@ import (
 
 const (
 	rounds = 12
-	// A round in which somebody is killed has one of this many kills in it.
+	// kills is how many processes are killed.
 	kills = 10
 	// The traveller is away in these rounds, and back in the next.
 	leaves, returns = 2, 6
@@ -61,12 +61,16 @@ func newSchedule(in *input, seed uint64) *schedule {
 		s.rounds = append(s.rounds, r)
 	}
 	for _, k := range rng.Perm(rounds * len(names))[:kills] {
-		r, name := &s.rounds[k/len(names)], names[k%len(names)]
-		r.kills[name] = kill{
-			exchanging: slices.Contains(r.online, name) && rng.IntN(2) == 0,
-			n:          rng.IntN(1 + len(r.saves[name])),
+		i, name := k/len(names), names[k%len(names)]
+		k := kill{
+			exchanging: slices.Contains(s.rounds[i].online, name) && rng.IntN(2) == 0,
+			n:          rng.IntN(1 + len(s.rounds[i].saves[name])),
 			after:      time.Duration(rng.IntN(8000)) * time.Microsecond,
 		}
+		if i == returns && name == s.traveller {
+			k.exchanging = false // a peer that is killed may not have said that it has refetched
+		}
+		s.rounds[i].kills[name] = k
 	}
 	return s
 }

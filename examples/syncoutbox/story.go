@@ -234,8 +234,16 @@ func (s *story) reportRounds() {
 	s.say("killed", "%d processes: %d while the user saved, %d when a save was done, %d while they got changes",
 		kills, n["killed "+doSave], n["killed "+doDrain], n["killed "+doPull])
 	s.say("exchanged", "%s records, applied once each, and acknowledged; %d segments of the logs were dropped", count(records), segments)
+	more := 0
 	for _, m := range refetches {
-		s.say("refetched", "%s, back in round %d, from %s: %s fields (%s)", m.peer, m.round+1, m.From, count(m.Records), m.Text)
+		if m.peer != s.schedule.traveller || m.round != returns {
+			more++
+			continue
+		}
+		s.say("refetched", "%s, away for %d rounds, from %s: %s fields (%s)", m.peer, returns-leaves, m.From, count(m.Records), m.Text)
+	}
+	if more > 0 {
+		s.say("", "and %d times more, whoever had missed as much", more)
 	}
 	if len(held) > 0 {
 		s.say("held", "the changes that %s made with a clock %s ahead, %d times by the others, until that time had come",
