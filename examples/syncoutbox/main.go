@@ -40,7 +40,7 @@ func main() {
 	if dir := os.Getenv(peerVar); dir != "" {
 		err = runPeer(ctx, filepath.Base(dir), dir, os.Stdin, os.Stdout)
 	} else {
-		err = run(ctx, *seed, *picture, os.Stdout)
+		err = run(ctx, *seed, 1, *picture, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "syncoutbox:", err)
@@ -48,14 +48,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, seed uint64, picture string, out io.Writer) (err error) {
+func run(ctx context.Context, seed uint64, oneIn uint32, picture string, out io.Writer) (err error) {
 	began := time.Now()
 	dir, err := os.MkdirTemp("", "evlog-syncoutbox-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	in, err := loadInput()
+	in, err := loadInput(oneIn)
 	if err != nil {
 		return err
 	}

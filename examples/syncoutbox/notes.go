@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -112,6 +113,12 @@ type notes struct {
 	clock clock
 	saves int
 	seen  map[string]uint64
+
+	stored struct { // what the database has of these
+		clock clock
+		saves int
+		seen  map[string]uint64
+	}
 }
 
 func load(ctx context.Context, tx outbox.DBTX, self string) (*notes, error) {
@@ -132,16 +139,22 @@ func load(ctx context.Context, tx outbox.DBTX, self string) (*notes, error) {
 		}
 		n.seen[peer] = seq
 	}
+	n.stored.clock, n.stored.saves, n.stored.seen = n.clock, n.saves, maps.Clone(n.seen)
 	return n, rows.Err()
 }
 
 func (n *notes) store(ctx context.Context) error {
-	if _, err := n.tx.ExecContext(ctx, `UPDATE own SET ms = ?1, n = ?2, saves = ?3`, n.clock.ms, n.clock.n, n.saves); err != nil {
-		return err
+	if n.clock != n.stored.clock || n.saves != n.stored.saves {
+		if _, err := n.tx.ExecContext(ctx, `UPDATE own SET ms = ?1, n = ?2, saves = ?3`, n.clock.ms, n.clock.n, n.saves); err != nil {
+			return err
+		}
 	}
 	for peer, seq := range n.seen {
+		if seq == n.stored.seen[peer] {
+			continue
+		}
 		if _, err := n.tx.ExecContext(ctx, `INSERT INTO seen (peer, seq) VALUES (?1, ?2)
-			ON CONFLICT (peer) DO UPDATE SET seq = excluded.seq WHERE seq <> excluded.seq`, peer, seq); err != nil {
+			ON CONFLICT (peer) DO UPDATE SET seq = excluded.seq`, peer, seq); err != nil {
 			return err
 		}
 	}

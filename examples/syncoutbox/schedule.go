@@ -12,9 +12,9 @@ const (
 	kills = 10
 	// The traveller is away in these rounds, and back in the next.
 	leaves, returns = 2, 6
-	// In this round, which is all typing, somebody's clock is ahead by so much.
-	wrongClockRound = 7
-	wrongClockBy    = 2 * time.Hour
+	// wrongClockBy is how much somebody's clock is ahead, in a round that is all
+	// typing: there it cannot change what the repository's files are in the end.
+	wrongClockBy = 2 * time.Hour
 )
 
 // round is a part of the history: first everybody saves what is theirs, offline,
@@ -37,24 +37,39 @@ type kill struct {
 
 // schedule decides by the seed what happens when.
 type schedule struct {
-	rounds    []round
-	traveller string
+	rounds          []round
+	traveller       string
+	wrongClockRound int
+}
+
+func (in *input) round(i int) []save {
+	return in.saves[i*len(in.saves)/rounds : (i+1)*len(in.saves)/rounds]
+}
+
+// middleOfTyping is a round that is all typing.
+func (in *input) middleOfTyping() int {
+	var all []int
+	for i := range rounds {
+		if part := in.round(i); !part[0].Time.Before(in.typedAt) && !part[len(part)-1].Time.After(in.typedUntil) {
+			all = append(all, i)
+		}
+	}
+	return all[len(all)/2]
 }
 
 func newSchedule(in *input, seed uint64) *schedule {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := &schedule{traveller: names[rng.IntN(len(names))]}
+	s := &schedule{traveller: names[rng.IntN(len(names))], wrongClockRound: in.middleOfTyping()}
 	for i := range rounds {
 		r := round{saves: map[string][]save{}, kills: map[string]kill{}}
-		part := in.saves[i*len(in.saves)/rounds : (i+1)*len(in.saves)/rounds]
-		for _, save := range part {
+		for _, save := range in.round(i) {
 			r.saves[save.Peer] = append(r.saves[save.Peer], save)
 			if save.Time.After(r.until) {
 				r.until = save.Time
 			}
 		}
 		r.online = s.whoIsOnline(i, rng)
-		if i == wrongClockRound {
+		if i == s.wrongClockRound {
 			typing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(r.saves[name]) == 0 })
 			r.wrong = typing[rng.IntN(len(typing))]
 		}
@@ -82,7 +97,7 @@ func (s *schedule) whoIsOnline(i int, rng *rand.Rand) []string {
 	switch {
 	case i >= leaves && i < returns:
 		missing = s.traveller
-	case i == leaves-1, i == returns, i == wrongClockRound, rng.IntN(4) == 0:
+	case i == leaves-1, i == returns, i == s.wrongClockRound, rng.IntN(4) == 0:
 		missing = ""
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == missing })
