@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -207,10 +206,11 @@ func behaveSQLOnly(e *env) error {
 }
 
 func behaveKeep(e *env) error {
+	clock := newTestClock()
 	uids := map[string]outbox.UID{}
 	var mu sync.Mutex // guards uids
 	box := e.openBox(e.db, &outbox.Options{
-		KeepFor: 300 * time.Millisecond, BatchRows: 2,
+		KeepFor: time.Hour, BatchRows: 2, Clock: clock,
 		Encode: func(r outbox.Row) (evlog.Record, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -240,6 +240,7 @@ func behaveKeep(e *env) error {
 			return wrongf("record %v: kept as %+v, %v, %v", rec, at, found, err)
 		}
 	}
+	clock.skip(2 * time.Hour)
 	if !e.eventually(func() bool {
 		s, err := outbox.ReadStatus(e.ctx, e.db)
 		return err == nil && s.Kept == 0
@@ -423,42 +424,4 @@ func behaveBridge(e *env) error {
 		return nil
 	}, &sqlbridge.RunOptions{UntilEnd: true, Attempts: 2, BatchRecords: 4})
 	return first(err, e.has(want...), e.drained(), run.end())
-}
-
-// A relay that polls and relays beside 20,000 commits does not keep the WAL from
-// being used again.
-func behaveWALSize(e *env) error {
-	run := e.start(e.box, e.openLog())
-	const commits = 20_000
-	largest := int64(0)
-	app := e.openBox(e.open(5000), nil)
-	for i := range commits {
-		tx, err := e.db.Begin()
-		if err == nil && i%10 == 0 {
-			if _, err = tx.Exec(`UPDATE evlog_outbox SET id = id WHERE 0`); err == nil {
-				err = app.Put(e.ctx, tx, evlog.Record{Value: []byte("v")})
-			}
-		}
-		if err == nil {
-			_, err = tx.Exec(`INSERT INTO thing (n) VALUES (?1)`, i)
-		}
-		if err == nil {
-			err = tx.Commit()
-		} else if tx != nil {
-			_ = tx.Rollback()
-		}
-		if err != nil {
-			return fmt.Errorf("commit %d: %w", i, err)
-		}
-		if i%100 == 0 {
-			if info, err := os.Stat(e.path + "-wal"); err == nil {
-				largest = max(largest, info.Size())
-			}
-		}
-	}
-	e.t.Logf("the WAL had %d bytes at most", largest)
-	if largest >= 16<<20 {
-		return wrongf("the WAL has %d bytes", largest)
-	}
-	return first(e.drained(), run.end())
 }

@@ -59,7 +59,7 @@ func behaveCancelled(e *env) error {
 			if err == nil {
 				break
 			}
-			if time.Since(start) > time.Second {
+			if time.Since(start) > e.patience {
 				return wrongf("the database is still locked: %v", err)
 			}
 		}
@@ -253,18 +253,4 @@ func behaveGivesUp(e *env) error {
 	}
 	run = e.start(box, log)
 	return first(e.has("a"), e.drained(), run.end())
-}
-
-// quickClock makes the relay wait a hundredth of what it would.
-type quickClock struct{ start time.Time }
-
-const quicker = 100
-
-func (quickClock) Now() time.Time { return time.Now() }
-
-func (c quickClock) Elapsed() time.Duration { return quicker * time.Since(c.start) }
-
-func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d / quicker)
-	return t.C, func() { t.Stop() }
 }

@@ -25,11 +25,11 @@ import (
 )
 
 // runKill has a process write, relay, and append to the log beside the relay,
-// and kills it at random, again and again: 300 times with EVLOG_SOAK=1, 15 by
+// and kills it at random, again and again: 300 times with EVLOG_SOAK=1, 6 by
 // default. At the end the rows that its transactions have left and the events in
 // the log tell the same story.
 func runKill(t *testing.T, driver string, m Mode) {
-	kills := max(15, evtest.Count(300))
+	kills := max(6, evtest.Count(300))
 	seed := killSeed(t)
 	rng := evtest.Rand(seed)
 	dir := t.TempDir()

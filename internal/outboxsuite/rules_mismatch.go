@@ -15,10 +15,14 @@ import (
 
 // interrupted leaves an open intent for values behind: the append fails.
 func (e *env) interrupted(values ...string) error {
+	return e.prepare(func() error { return e.interrupt(values) })
+}
+
+func (e *env) interrupt(values []string) error {
 	log := e.openLog()
 	run := e.start(e.box, log)
-	if !e.eventually(func() bool { return e.box.Stats().Running }) {
-		return wrongf("it does not run")
+	if err := e.runs(); err != nil {
+		return err
 	}
 	if err := first(e.put(e.box, "before"), e.has("before"), e.drained()); err != nil {
 		return err
@@ -94,14 +98,16 @@ func checkLogChanged(e *env) error {
 func checkLogBehind(e *env) error {
 	log := e.openLog()
 	run := e.start(e.box, log)
-	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+	if err := e.prepare(func() error { return first(e.put(e.box, "a"), e.has("a"), e.drained()) }); err != nil {
 		return err
 	}
 	old, err := evtest.ReadFS(e.mem, e.dir)
 	if err != nil {
 		return err
 	}
-	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+	if err := e.prepare(func() error {
+		return first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close())
+	}); err != nil {
 		return err
 	}
 	if err := e.replaceLog(old); err != nil {
@@ -151,7 +157,9 @@ func (e *env) appendAs(f func(l *evlog.Log) error) error {
 func checkDatabaseBehind(e *env) error {
 	log := e.openLog()
 	run := e.start(e.box, log)
-	if err := first(e.put(e.box, "a"), e.has("a"), e.drained(), run.end(), log.Close()); err != nil {
+	if err := e.prepare(func() error {
+		return first(e.put(e.box, "a"), e.has("a"), e.drained(), run.end(), log.Close())
+	}); err != nil {
 		return err
 	}
 	backup := e.path + ".backup"
@@ -160,7 +168,9 @@ func checkDatabaseBehind(e *env) error {
 	}
 	log = e.openLog()
 	run = e.start(e.box, log)
-	if err := first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close()); err != nil {
+	if err := e.prepare(func() error {
+		return first(e.put(e.box, "b"), e.has("a", "b"), e.drained(), run.end(), log.Close())
+	}); err != nil {
 		return err
 	}
 	old := *e

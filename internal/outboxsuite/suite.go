@@ -96,7 +96,7 @@ func newEnv(t testing.TB, driver string, m Mode, off outboxrule.Rule) *env {
 	t.Helper()
 	e := &env{
 		t: t, driver: driver, m: m, path: filepath.Join(t.TempDir(), "app.db"), dir: logDir, mem: vfs.NewMem(),
-		fail: &failing{}, events: make(chan outbox.Event, 10_000), patience: 10 * time.Second,
+		fail: &failing{}, events: make(chan outbox.Event, 10_000), patience: 30 * time.Second,
 	}
 	e.ctx = outboxrule.Without(vfs.NewContext(t.Context(), vfs.Inject(e.mem, e.fail.hook)), off)
 	e.db = e.open(5000)
@@ -236,6 +236,30 @@ func (e *env) drained() error {
 		return nil
 	}
 	return wrongf("not drained: %+v, %v, %+v", s, err, e.box.Stats())
+}
+
+// unprepared is an error of what comes before a test: it does not show that the
+// test notices anything.
+type unprepared struct{ error }
+
+// prepare does what comes before a test, with all the time that it takes.
+func (e *env) prepare(f func() error) error {
+	patience := e.patience
+	e.patience = 30 * time.Second
+	err := f()
+	e.patience = patience
+	if err != nil {
+		err = unprepared{err}
+	}
+	return err
+}
+
+// runs waits until the relay of e.box runs.
+func (e *env) runs() error {
+	if !e.eventually(func() bool { return e.box.Stats().Running }) {
+		return wrongf("it does not run")
+	}
+	return nil
 }
 
 // eventually waits for what has to come.

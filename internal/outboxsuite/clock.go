@@ -1,0 +1,48 @@
+package outboxsuite
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/evlog-go/evlog/outbox"
+)
+
+// testClock is the system's clock, with a hand on it. It starts when its box is
+// opened.
+type testClock struct {
+	start   time.Time
+	skipped atomic.Int64 // how far it was put forward
+	polls   atomic.Int64 // how often the relay began to wait for the next poll
+}
+
+func newTestClock() *testClock { return &testClock{start: time.Now()} }
+
+func (c *testClock) skip(d time.Duration) { c.skipped.Add(int64(d)) }
+
+func (c *testClock) Now() time.Time { return time.Now().Add(time.Duration(c.skipped.Load())) }
+
+func (c *testClock) Elapsed() time.Duration {
+	return time.Since(c.start) + time.Duration(c.skipped.Load())
+}
+
+func (c *testClock) Timer(d time.Duration) (<-chan time.Time, func()) {
+	if d == outbox.DefaultPollInterval {
+		c.polls.Add(1)
+	}
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
+}
+
+// quickClock makes the relay wait a hundredth of what it would.
+type quickClock struct{ start time.Time }
+
+const quicker = 100
+
+func (quickClock) Now() time.Time { return time.Now() }
+
+func (c quickClock) Elapsed() time.Duration { return quicker * time.Since(c.start) }
+
+func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTimer(d / quicker)
+	return t.C, func() { t.Stop() }
+}
