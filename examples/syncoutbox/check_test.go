@@ -141,4 +141,6 @@ func TestDiffering(t *testing.T) {
 		require.Equal(t, test.wantA, a)
 		require.Equal(t, test.wantB, b)
 	}
+	winning, losing := conflict{winning: "deleted", losing: "deadbeef"}.shown()
+	require.Equal(t, []string{`"deleted"`, `"deadbeef"`}, []string{winning, losing})
 }

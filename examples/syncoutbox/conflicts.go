@@ -40,9 +40,17 @@ func (s *story) reportConflicts() {
 	}
 }
 
+// shown is both values by the parts in which they differ.
+func (c conflict) shown() (winning, losing string) {
+	if c.kind() == withDeleted {
+		return part([]rune(c.winning), 0, 0), part([]rune(c.losing), 0, 0)
+	}
+	return differing(c.winning, c.losing)
+}
+
 // String is the conflict in words.
 func (c conflict) String() string {
-	winning, losing := differing(c.winning, c.losing)
+	winning, losing := c.shown()
 	return fmt.Sprintf("%s, %s: %s's %s (%s) stays, %s's %s (%s) goes", c.note, c.name,
 		c.winner.peer, winning, clockTime(c.winner), c.loser.peer, losing, clockTime(c.loser))
 }

@@ -365,5 +365,5 @@ func (c conflict) Winner() string      { return c.winner.peer }
 func (c conflict) Loser() string       { return c.loser.peer }
 func (c conflict) WinnerTime() string  { return clockTime(c.winner) }
 func (c conflict) LoserTime() string   { return clockTime(c.loser) }
-func (c conflict) WinnerValue() string { w, _ := differing(c.winning, c.losing); return w }
-func (c conflict) LoserValue() string  { _, l := differing(c.winning, c.losing); return l }
+func (c conflict) WinnerValue() string { w, _ := c.shown(); return w }
+func (c conflict) LoserValue() string  { _, l := c.shown(); return l }
