@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -40,7 +41,7 @@ type retaining struct {
 	b       *testing.B
 	records []evlog.Record
 	n       int
-	below   uint64 // a segment ends here, in the middle of the log
+	below   uint64 // a segment ends here, as near to the middle of the log as one does
 }
 
 func (r *retaining) evlog() *side {
@@ -76,10 +77,11 @@ func (r *retaining) fill(dir string) *evlog.Log {
 	time.Sleep(settle)
 	segments, err := l.Reader().Segments(background)
 	require.NoError(r.b, err)
+	half := float64(r.n) / 2
+	r.below = 0
 	for _, s := range segments {
-		if s.End >= uint64(r.n)/2 {
+		if math.Abs(float64(s.End)-half) < math.Abs(float64(r.below)-half) {
 			r.below = s.End
-			break
 		}
 	}
 	return l
