@@ -111,54 +111,101 @@ func (c *compaction) pass(ctx context.Context, from spot, last int) (spot, error
 	return end, err
 }
 
+// lookahead is how many records are looked up in the map at once.
+const lookahead = 32
+
+// batch is records that wait to be looked up. Keys of those without one are zero.
+type batch struct {
+	keys  [lookahead]keyHash
+	spots [lookahead]spot
+	sizes [lookahead]int64
+	n     int
+	sink  uint64
+}
+
 // collect fills the map with the keys of the records from from on, and returns
 // the place of the first record that there was no room for.
 func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot, err error) {
+	var b batch
 	n := uint64(0)
+	end = spot{seg: last + 1}
+	flush := func() error {
+		b.sink += c.keys.touch(b.keys[:b.n])
+		for j := range b.n {
+			if !c.take(b.keys[j], n) {
+				end = b.spots[j]
+				return io.EOF
+			}
+			n++
+			c.segs[b.spots[j].seg].taken++
+			c.work.advance(b.sizes[j])
+		}
+		b.n = 0
+		return nil
+	}
 	for i := from.seg; i <= last; i++ {
 		at := spot{seg: i, lowest: c.segs[i].base}
 		if i == from.seg && from.pos > 0 {
 			at = from
 		}
-		full := false
 		err := c.eachRecord(ctx, at, c.segs[i].size, func(pos int64, h format.Header, rec []byte) error {
-			ok := n < c.drops.room()
-			if ok && h.KeyLen > 0 {
-				var before uint64
-				var had bool
-				if before, had, ok = c.keys.add(h.Key(rec), n); had {
-					c.drops.add(before)
-				}
+			b.keys[b.n] = keyHash{}
+			if h.KeyLen > 0 {
+				b.keys[b.n] = c.keys.hash(h.Key(rec))
 			}
-			if !ok {
-				full = true
-				end = spot{seg: i, pos: pos, lowest: h.Offset}
-				return io.EOF
+			b.spots[b.n], b.sizes[b.n] = spot{seg: i, pos: pos, lowest: h.Offset}, h.Size()
+			if b.n++; b.n < lookahead {
+				return nil
 			}
-			n++
-			c.segs[i].taken++
-			c.work.advance(h.Size())
-			return nil
+			return flush()
 		})
-		if err != nil || full {
+		if err == nil && end.seg > last {
+			err = flush()
+		}
+		if err != nil && err != io.EOF {
 			return end, err
 		}
+		if end.seg <= last {
+			break
+		}
 	}
-	return spot{seg: last + 1}, nil
+	return end, nil
 }
 
-func isTombstone(h format.Header) bool {
-	return h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0)
+// take takes the next record, number n, into the pass, if there is room.
+func (c *compaction) take(key keyHash, n uint64) bool {
+	if n >= c.drops.room() {
+		return false
+	}
+	if key == (keyHash{}) {
+		return true
+	}
+	before, had, ok := c.keys.add(key, n)
+	if had {
+		c.drops.add(before)
+	}
+	return ok
 }
 
 // readAbove takes into account what lies above the records collected.
 func (c *compaction) readAbove(ctx context.Context, from spot, last int) error {
+	var b batch
+	flush := func() {
+		b.sink += c.keys.touch(b.keys[:b.n])
+		for _, key := range b.keys[:b.n] {
+			if before, had := c.keys.raise(key); had {
+				c.drops.add(before)
+			}
+		}
+		b.n = 0
+	}
 	each := func(_ int64, h format.Header, rec []byte) error {
 		if h.KeyLen == 0 {
 			return nil
 		}
-		if before, had := c.keys.raise(h.Key(rec)); had {
-			c.drops.add(before)
+		b.keys[b.n] = c.keys.hash(h.Key(rec))
+		if b.n++; b.n == lookahead {
+			flush()
 		}
 		return nil
 	}
@@ -173,7 +220,12 @@ func (c *compaction) readAbove(ctx context.Context, from spot, last int) error {
 			return err
 		}
 	}
+	flush()
 	return nil
+}
+
+func isTombstone(h format.Header) bool {
+	return h.KeyLen > 0 && h.Size() == format.Size(int(h.KeyLen), 0)
 }
 
 // eachRecord reads the records of one closed segment, unless it is out. io.EOF

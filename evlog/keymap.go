@@ -49,19 +49,41 @@ func (m *keyMap) reset() {
 	m.used = 0
 }
 
-// find returns the key's slot, or the empty one where it belongs.
-func (m *keyMap) find(key []byte) (s *keySlot, lo, hi uint64) {
-	lo, hi = m.secret.Sum(key)
+// keyHash is a key as the map knows it.
+type keyHash struct{ lo, hi uint64 }
+
+// hash returns the hash of a key, which is never zero.
+func (m *keyMap) hash(key []byte) keyHash {
+	lo, hi := m.secret.Sum(key)
 	if lo|hi == 0 {
 		lo = 1
 	}
-	// The upper half chooses, as if it were a fraction of the size.
-	high, _ := bits.Mul64(hi, uint64(len(m.slots)))
-	i := int(high)
+	return keyHash{lo, hi}
+}
+
+// start is the slot where the search for a key begins. The upper half chooses, as
+// if it were a fraction of the size.
+func (m *keyMap) start(h keyHash) int {
+	i, _ := bits.Mul64(h.hi, uint64(len(m.slots)))
+	return int(i)
+}
+
+// touch brings the slots of keys into the processor's cache, all at once: one
+// after the other, waiting for memory is most of the work.
+func (m *keyMap) touch(keys []keyHash) (sum uint64) {
+	for _, h := range keys {
+		sum += m.slots[m.start(h)].lo
+	}
+	return sum
+}
+
+// find returns the key's slot, or the empty one where it belongs.
+func (m *keyMap) find(h keyHash) *keySlot {
+	i := m.start(h)
 	for {
-		s = &m.slots[i]
-		if s.lo == lo && s.hi == hi || s.lo|s.hi == 0 {
-			return s, lo, hi
+		s := &m.slots[i]
+		if s.lo == h.lo && s.hi == h.hi || s.lo|s.hi == 0 {
+			return s
 		}
 		if i++; i == len(m.slots) {
 			i = 0
@@ -72,8 +94,8 @@ func (m *keyMap) find(key []byte) (s *keySlot, lo, hi uint64) {
 // add notes that the record of this number, above all so far, has key. If another
 // one had it, had is true and before its number. ok is false, and nothing is
 // noted, where there is no room for another key.
-func (m *keyMap) add(key []byte, record uint64) (before uint64, had, ok bool) {
-	s, lo, hi := m.find(key)
+func (m *keyMap) add(h keyHash, record uint64) (before uint64, had, ok bool) {
+	s := m.find(h)
 	if s.lo|s.hi != 0 {
 		before, s.record = s.record, record
 		return before, true, true
@@ -81,15 +103,15 @@ func (m *keyMap) add(key []byte, record uint64) (before uint64, had, ok bool) {
 	if m.used >= m.limit {
 		return 0, false, false
 	}
-	*s = keySlot{lo, hi, record}
+	*s = keySlot{h.lo, h.hi, record}
 	m.used++
 	return 0, false, true
 }
 
 // raise notes that a record above those of the pass has key. If it is the first
 // one, and one of the pass has the key, had is true and before its number.
-func (m *keyMap) raise(key []byte) (before uint64, had bool) {
-	s, _, _ := m.find(key)
+func (m *keyMap) raise(h keyHash) (before uint64, had bool) {
+	s := m.find(h)
 	if s.lo|s.hi == 0 || s.record == above {
 		return 0, false
 	}
