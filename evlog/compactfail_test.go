@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,9 +48,17 @@ func TestCompact_EveryOperationFails(t *testing.T) {
 			for n := 1; ; n++ {
 				p, m := inMem(t)
 				p.put(t, image)
+				var mu sync.Mutex // guards the next three; the log has goroutines of its own
 				count, hit := 0, vfs.Op{}
 				armed := false
+				arm := func(on bool) {
+					mu.Lock()
+					defer mu.Unlock()
+					armed = on
+				}
 				p = p.on(vfs.Inject(m, func(op vfs.Op) error {
+					mu.Lock()
+					defer mu.Unlock()
 					if !armed || op.Name == "DURABLE" {
 						return nil
 					}
@@ -61,9 +70,9 @@ func TestCompact_EveryOperationFails(t *testing.T) {
 				}))
 				l := p.open(t, &evlog.Options{NoPreallocate: true})
 				soon(t, "the housekeeper is done", func() bool { return len(p.image(t).Bases()) == 5 && indexed(p.image(t)) == 5 })
-				armed = true
+				arm(true)
 				rep, err := l.Compact(p.ctx, purging())
-				armed = false
+				arm(false)
 				if count < n {
 					require.NoError(t, err)
 					sameRecs(t, want, p.all(t))
@@ -137,18 +146,28 @@ func TestCompact_DiskFull(t *testing.T) {
 // the next writer in the same machine must not build on it: a tombstone that
 // goes would let the deleted record come back with the next power failure. (I5)
 func TestCompact_FailedDirectorySyncIsNoEvidence(t *testing.T) {
+	// Small segments are merged, and with that written again anyway.
+	for _, segmentBytes := range []int64{400, 40} {
+		t.Run(fmt.Sprint(segmentBytes), func(t *testing.T) { failEachDirectorySync(t, segmentBytes) })
+	}
+}
+
+func failEachDirectorySync(t *testing.T, segmentBytes int64) {
 	for n := 1; ; n++ {
 		p, m := inMem(t)
-		l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
-		appendEach(t, p.ctx, l, rec("a", "deleted"), rec("x", "1"))
+		l := p.open(t, &evlog.Options{SegmentBytes: segmentBytes, IndexBytes: 100, NoPreallocate: true})
+		_, err := l.Append(p.ctx, rec("a", "deleted"), rec("x", "1"))
+		require.NoError(t, err)
 		require.NoError(t, l.Roll(p.ctx))
-		appendEach(t, p.ctx, l, rec("a", "deleted too"), rec("y", "1"))
+		_, err = l.Append(p.ctx, rec("a", "deleted too"), rec("y", "1"), rec("later", "deleted afterwards"))
+		require.NoError(t, err)
 		require.NoError(t, l.Roll(p.ctx))
-		appendEach(t, p.ctx, l, tombstone("a"), rec("x", "2"))
+		_, err = l.Append(p.ctx, tombstone("a"), rec("x", "2"))
+		require.NoError(t, err)
 		require.NoError(t, l.Roll(p.ctx))
 		appendEach(t, p.ctx, l, rec("z", "1"))
 		m.FailSync(vfs.OpDirSync, "", n, errDying)
-		_, err := l.Compact(p.ctx, fast())
+		_, err = l.Compact(p.ctx, fast())
 		if err == nil {
 			require.Greater(t, n, 2, "a compaction syncs the directory")
 			return
@@ -162,14 +181,15 @@ func TestCompact_FailedDirectorySyncIsNoEvidence(t *testing.T) {
 				removeNames(t, q, "*.idx")
 			}
 			again := q.open(t, &evlog.Options{NoPreallocate: true})
-			for range 2 {
-				compact(t, q, again, purging())
-			}
+			compact(t, q, again, purging())
+			appendEach(t, q.ctx, again, tombstone("later"))
+			require.NoError(t, again.Roll(q.ctx))
+			compact(t, q, again, purging())
 			image := q.fsys.(*vfs.Mem)
 			for seed := range uint64(20) {
 				after := onFS(t, image.Crash(seed))
 				for _, r := range after.all(t) {
-					require.NotEqual(t, "a", string(r.Key), "sync %d failed, index lost %v, crash %d: %v is back", n, lost, seed, r)
+					require.NotContains(t, []string{"a", "later"}, string(r.Key), "sync %d failed, index lost %v, crash %d: %v is back", n, lost, seed, r)
 				}
 			}
 			require.NoError(t, again.Close())
@@ -270,4 +290,35 @@ func TestCompact_ByItself(t *testing.T) {
 		return len(all) == 1 && string(all[0].Value) == "3"
 	})
 	require.NoError(t, l.Close())
+}
+
+// A segment that is left empty is merged into one that does not change by that.
+// Its old index still matches, and claims an end at the one that goes: after a
+// power failure at any moment no segment seems to be missing.
+func TestCompact_EmptyNeighbourLeavesNoGap(t *testing.T) {
+	for n := int64(0); ; n++ {
+		p, m := inMem(t)
+		l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
+		want := appendEach(t, p.ctx, l, rec("", "no key"))
+		require.NoError(t, l.Roll(p.ctx))
+		appendEach(t, p.ctx, l, rec("a", "1"))
+		require.NoError(t, l.Roll(p.ctx))
+		want = append(want, appendEach(t, p.ctx, l, rec("a", strings.Repeat("2", 300)))...)
+		require.NoError(t, l.Roll(p.ctx))
+		require.NoError(t, l.Close())
+		l = p.open(t, &evlog.Options{NoPreallocate: true})
+		m.SetCut(n)
+		_, err := l.Compact(p.ctx, fast())
+		for seed := range uint64(40) {
+			after := onFS(t, m.Crash(seed))
+			after.verified(t)
+			require.Subset(t, keysOf(after.all(t)), keysOf(want), "cut at %d, crash %d", n, seed)
+		}
+		_ = l.Close()
+		if err == nil {
+			require.Equal(t, []uint64{0, 2, 3}, p.image(t).Bases())
+			return
+		}
+		require.ErrorIs(t, err, vfs.ErrCut)
+	}
 }
