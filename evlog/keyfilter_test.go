@@ -258,9 +258,15 @@ func TestKeyFilter_SegmentChangesMeanwhile(t *testing.T) {
 			_, err := l.Reindex(p.ctx, nil)
 			require.NoError(t, err)
 			require.True(t, changed)
-			_, there := p.image(t)[evtest.IndexFile(s.Base)]
-			require.False(t, there)
 			require.NoError(t, l.Close())
+			// What was built for the old file is not put beside the new one. Meanwhile
+			// the housekeeper may have made an index for that.
+			_, there := p.image(t)[evtest.IndexFile(s.Base)]
+			if name == "removed" || !there {
+				require.False(t, there)
+				return
+			}
+			require.Empty(t, p.verified(t).Problems)
 		})
 	}
 }
