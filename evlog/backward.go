@@ -20,13 +20,18 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 			yield(Record{}, err)
 			return
 		}
-		r.runBackward(ctx, d, before, yield)
+		r.runBackward(ctx, d, before, nil, yield)
 	}
 }
 
-func (r *Reader) runBackward(ctx context.Context, d format.Durable, before uint64, yield func(Record, error) bool) {
+// runBackward yields what Backward does, and may leave out segments that do not
+// hold the key, unless it is nil.
+func (r *Reader) runBackward(
+	ctx context.Context, d format.Durable, before uint64, key *wantedKey, yield func(Record, error) bool,
+) {
 	w := r.newWalker(0, d)
 	defer w.close()
+	w.key = key
 	err := w.backward(ctx, min(before, d.NextOffset), 0, yield)
 	if err != nil && err != errStopped {
 		yield(Record{}, r.closedOr(err))
@@ -69,7 +74,10 @@ func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(
 			continue
 		}
 		if err := w.checkAbove(segments); err != nil {
-			return err
+			if segments, err = w.doubtAbove(err); err != nil {
+				return err
+			}
+			continue
 		}
 		if before, err = w.segmentBackward(ctx, before, floor, yield); err != nil {
 			return err
@@ -92,26 +100,35 @@ func (w *walker) listActive() (segments listing, err error) {
 	return nil, fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.limit.Base, 0, w.limit.Base, errSegmentMissing))
 }
 
-// checkAbove reports a file that is missing between the segment entered and the
-// next one; only two listings that agree count.
+// checkAbove reports errSegmentMissing if a file is missing between the segment
+// entered and the next one.
 func (w *walker) checkAbove(segments listing) error {
-	for tries := 0; ; tries++ {
-		above, ok := segments.above(w.seg.base)
-		if !ok {
-			return nil
-		}
-		err := w.missingBelow(above)
-		if err == nil || !errors.Is(err, errSegmentMissing) {
-			return err
-		}
-		if tries > 0 {
-			h, _, _ := w.seg.header(w.r.dir) // it said so a moment ago
-			return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.limit, h.End, err))
-		}
-		if segments, err = w.r.list(); err != nil {
-			return err
-		}
+	above, ok := segments.above(w.seg.base)
+	if !ok {
+		return nil
 	}
+	err := w.missingBelow(above)
+	if err == nil {
+		w.doubts = 0
+	}
+	return err
+}
+
+// doubtAbove lists again where a file seems to be missing, and lets the segment be
+// opened anew: its index may be of before a merge whose file has the same first
+// and last record, as where the other ones had nothing left. Only what repeats is
+// reported.
+func (w *walker) doubtAbove(err error) (listing, error) {
+	if !errors.Is(err, errSegmentMissing) {
+		return nil, err
+	}
+	if w.doubts++; w.doubts > maxDoubts {
+		h, _, _ := w.seg.header(w.r.dir) // it said so a moment ago
+		return nil, fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.limit, h.End, err))
+	}
+	w.r.drop(w.seg)
+	w.leave()
+	return w.r.list()
 }
 
 // segmentBackward yields the records of the entered segment from floor on that

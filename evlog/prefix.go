@@ -1,6 +1,7 @@
 package evlog
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -10,7 +11,7 @@ import (
 
 // Prefix is what was durable at one moment. Whoever reads it twice finds the same
 // records, whatever is appended meanwhile; retention and compaction may have
-// removed some. It holds nothing open, and is valid as long as its reader. Methods
+// removed some (see CompactOptions.MinLag). It holds nothing open, and is valid as long as its reader. Methods
 // are safe for concurrent use.
 type Prefix struct {
 	r *Reader
@@ -27,8 +28,34 @@ func (r *Reader) Prefix(ctx context.Context) (Prefix, error) {
 // 0.
 func (p Prefix) Next() uint64 { return p.d.NextOffset }
 
+// Below is the part of the prefix below an offset.
+func (p Prefix) Below(offset uint64) Prefix {
+	p.d.NextOffset = min(p.d.NextOffset, offset)
+	return p
+}
+
 // Records is Reader.Records up to Next. From Next on there are none.
 func (p Prefix) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
+	return p.ascending(ctx, nil, from)
+}
+
+// ByKey is Reader.ByKey up to Next.
+func (p Prefix) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
+	return ofKey(p.ascending(ctx, wantKey(key), from), key)
+}
+
+// Backward is Reader.Backward from Next down.
+func (p Prefix) Backward(ctx context.Context) iter.Seq2[Record, error] {
+	return p.descending(ctx, nil)
+}
+
+// BackwardByKey yields the records with this key from Next down, newest first. As
+// ByKey it passes over segments that hold none.
+func (p Prefix) BackwardByKey(ctx context.Context, key []byte) iter.Seq2[Record, error] {
+	return ofKey(p.descending(ctx, wantKey(key)), key)
+}
+
+func (p Prefix) ascending(ctx context.Context, key *wantedKey, from uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if from >= p.Next() {
 			return
@@ -38,13 +65,24 @@ func (p Prefix) Records(ctx context.Context, from uint64) iter.Seq2[Record, erro
 			yield(Record{}, err)
 			return
 		}
+		w.key = key
 		w.run(ctx, yield)
 	}
 }
 
-// Backward is Reader.Backward from Next down, or from before if that is lower.
-func (p Prefix) Backward(ctx context.Context, before uint64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) { p.r.runBackward(ctx, p.d, before, yield) }
+func (p Prefix) descending(ctx context.Context, key *wantedKey) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) { p.r.runBackward(ctx, p.d, p.Next(), key, yield) }
+}
+
+// ofKey passes on the records with this key.
+func ofKey(records iter.Seq2[Record, error], key []byte) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for rec, err := range records {
+			if (err != nil || bytes.Equal(rec.Key, key)) && !yield(rec, err) {
+				return
+			}
+		}
+	}
 }
 
 // Get is Reader.Get below Next. From Next on it is ErrNotFound.

@@ -1,6 +1,7 @@
 package evlog_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -128,9 +129,27 @@ func TestPrefix_Stays(t *testing.T) {
 			got, err := collect(s.prefix.Records(p.ctx, from))
 			require.NoError(t, err)
 			sameRecs(t, s.want[min(int(from), len(s.want)):], got, "from %d", from)
-			got, err = collect(s.prefix.Backward(p.ctx, from))
+			below, wanted := s.prefix.Below(from), s.want[:min(int(from), len(s.want))]
+			got, err = collect(below.Backward(p.ctx))
 			require.NoError(t, err)
-			sameRecs(t, reversed(s.want[:min(int(from), len(s.want))]), got, "backward from %d", from)
+			sameRecs(t, reversed(wanted), got, "backward from %d", from)
+			got, err = collect(below.Records(p.ctx, 0))
+			require.NoError(t, err)
+			sameRecs(t, wanted, got, "below %d", from)
+			for _, key := range [][]byte{[]byte("key-1"), nil, []byte("nobody")} {
+				var ofKey []evtest.Rec
+				for _, r := range wanted {
+					if bytes.Equal(r.Key, key) {
+						ofKey = append(ofKey, r)
+					}
+				}
+				got, err = collect(below.ByKey(p.ctx, key, 0))
+				require.NoError(t, err)
+				sameRecs(t, ofKey, got, "below %d, %q", from, key)
+				got, err = collect(below.BackwardByKey(p.ctx, key))
+				require.NoError(t, err)
+				sameRecs(t, reversed(ofKey), got, "backward from %d, %q", from, key)
+			}
 			rec, err := s.prefix.Get(p.ctx, from)
 			if from < s.prefix.Next() {
 				require.NoError(t, err)
