@@ -36,7 +36,8 @@
 //
 //	ratio            speed of evlog in parts of the limit's: 1 is as fast
 //	ratio-NAME       the same, of another side: growing (the limit in a file that
-//	                 grows), one-caller (evlog with one caller), sqlite
+//	                 grows), one-caller (evlog with one caller), sqlite,
+//	                 table (package tablelog), native (an SQLite table)
 //	NAME-ns/op       what that side takes
 //	ratio-p50        the same of the times of single operations, where they are
 //	                 taken: less moved by a busy machine
@@ -63,6 +64,11 @@
 //	             process=other runs this binary once more
 //	Idle         processor time of a follower with nothing to do
 //	Disk         bytes on disk
+//	Table        the same work on a log and on package tablelog, a log in an SQLite
+//	             table; its Records, Append and RemoveBelow
+//	SQLDriver*   the log through database/sql (package sqldriver) beside a native
+//	             table with the same rows: Scan of all rows, Get by offset with a
+//	             prepared statement, Insert in transactions
 //	OutboxRelay  100,000 queued rows relayed in batches of 1,000; the limit is a relay
 //	             that appends and then deletes, without intents
 //	OutboxLatency

@@ -64,7 +64,7 @@ func blocks(t *testing.T, page string) []block {
 // and run.
 func TestReadme_Go(t *testing.T) {
 	regions := map[string]string{}
-	for _, file := range []string{"example_test.go", "sqlbridge_test.go", "outbox_test.go"} {
+	for _, file := range []string{"example_test.go", "sqlbridge_test.go", "outbox_test.go", "sqldriver_test.go"} {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for name, text := range regionsOf(t, string(source)) {

@@ -1,0 +1,74 @@
+package sqldriver
+
+import (
+	"strings"
+
+	sqlite "modernc.org/sqlite"
+)
+
+// authorize decides, while a statement is compiled, about each thing that it will
+// do. What is not listed is refused: a connection's private database is nobody's,
+// and files of others are out of reach.
+func (s *session) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+	if err := s.refuse(action, arg1, arg2); err != nil {
+		s.err = err
+		return sqlite.AuthorizerDeny
+	}
+	return sqlite.AuthorizerOK
+}
+
+func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) error {
+	switch action {
+	case sqlite.AuthSelect:
+		s.inserts = false
+		return nil
+	case sqlite.AuthRead:
+		if s.inserts && givenLater[strings.ToLower(arg2)] {
+			return notAllowed("RETURNING %s: the log gives it at the commit; an INSERT's result has LastInsertId", arg2)
+		}
+		return nil
+	case sqlite.AuthRecursive, sqlite.AuthTransaction, sqlite.AuthSavepoint:
+		return nil
+	case sqlite.AuthFunction:
+		if strings.EqualFold(arg2, "load_extension") {
+			return notAllowed("load_extension")
+		}
+		return nil
+	case sqlite.AuthPragma:
+		if !readPragmas[strings.ToLower(arg1)] {
+			return notAllowed("PRAGMA %s", arg1)
+		}
+		return nil
+	case sqlite.AuthAttach, sqlite.AuthDetach:
+		return notAllowed("ATTACH and DETACH")
+	case sqlite.AuthInsert:
+		if arg1 == tableLog {
+			s.inserts = true
+			if s.why != "" {
+				return notAllowed("INSERT: %s", s.why)
+			}
+			return nil
+		}
+	case sqlite.AuthUpdate, sqlite.AuthDelete:
+		if arg1 == tableLog {
+			return notAllowed("UPDATE and DELETE: a log is only appended to")
+		}
+	}
+	if arg1 == tableSegments || arg1 == tableConsumers {
+		return notAllowed("changing %s: it follows from the log", arg1)
+	}
+	return notAllowed("a statement that changes the schema, or what SQLite keeps for itself")
+}
+
+// givenLater are the columns that an INSERT ... RETURNING would show as NULL. What
+// is read of the table after it was said to be inserted into, and before any
+// SELECT, is read for RETURNING.
+var givenLater = map[string]bool{
+	"offset": true, "rowid": true, "ts_ms": true, "time": true, "tombstone": true, "segment": true,
+}
+
+// readPragmas describe tables and change nothing.
+var readPragmas = map[string]bool{
+	"table_info": true, "table_xinfo": true, "table_list": true, "database_list": true, "function_list": true,
+	"collation_list": true, "compile_options": true,
+}

@@ -1,0 +1,87 @@
+package sqldriver_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// endless are queries that would take years, in different places: in the first
+// step, in a later one, in one step of the log's own scan, and away from the log.
+var endless = map[string]string{
+	"joins":          `SELECT count(*) FROM log a, log b, log c, log d, log e`,
+	"later step":     `SELECT a.offset FROM log a, log b, log c, log d, log e WHERE a.offset + b.offset + c.offset + d.offset + e.offset IN (0, -1)`,
+	"inner look-ups": `SELECT count(*) FROM log a, log b, log c, log d JOIN log e ON e.offset = a.offset`,
+	"recursion":      `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`,
+	"backwards":      `SELECT count(*) FROM log a, log b, log c, (SELECT offset FROM log ORDER BY offset DESC) d, log e`,
+	"keys":           `SELECT count(*) FROM log a CROSS JOIN log b CROSS JOIN log c CROSS JOIN log e ON e.key = 'nobody' || c.offset`,
+	"folded keys":    `SELECT count(*) FROM log a CROSS JOIN log b CROSS JOIN log c CROSS JOIN log e ON e.key = 'nobody' || c.offset COLLATE NOCASE`,
+	"times":          `SELECT count(*) FROM log a CROSS JOIN log b CROSS JOIN log c CROSS JOIN log e ON e.ts_ms < c.ts_ms - 1000000`,
+}
+
+func TestCancel(t *testing.T) {
+	p := onDisk(t)
+	records := make([]evlog.Record, 2000)
+	for i := range records {
+		records[i] = evlog.Record{Time: at(int64(i)), Key: fmt.Appendf(nil, "key-%d", i%7), Value: []byte("value")}
+	}
+	p.create(t, nil, records...)
+	db := p.open(t, "")
+	db.SetMaxOpenConns(1)
+	for name, q := range endless {
+		for _, how := range []string{"deadline", "cancelled", "prepared"} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				// A machine that is busy with other things gets a few tries.
+				took := time.Hour
+				for range 5 {
+					if took = min(took, cancelled(t, db, q, how)); took < 300*time.Millisecond {
+						break
+					}
+				}
+				require.Less(t, took, 300*time.Millisecond)
+			})
+		}
+	}
+}
+
+// cancelled runs an endless query and returns how long it went on after the end of
+// its context.
+func cancelled(t *testing.T, db *sql.DB, q, how string) time.Duration {
+	const before = 50 * time.Millisecond
+	ctx, stop := context.WithTimeout(t.Context(), before)
+	defer stop()
+	want := context.DeadlineExceeded
+	if how == "cancelled" {
+		ctx, stop = context.WithCancel(t.Context())
+		defer stop()
+		time.AfterFunc(before, stop)
+		want = context.Canceled
+	}
+	start := time.Now()
+	var err error
+	if how == "prepared" {
+		st, prepareErr := db.PrepareContext(t.Context(), q)
+		require.NoError(t, prepareErr)
+		defer func() { require.NoError(t, st.Close()) }()
+		start = time.Now()
+		rows, queryErr := st.QueryContext(ctx)
+		if err = queryErr; err == nil {
+			for rows.Next() { //nolint:revive // until it ends
+			}
+			err = rows.Err()
+			require.NoError(t, rows.Close())
+		}
+	} else {
+		_, err = query(ctx, db, q)
+	}
+	took := time.Since(start) - before
+	require.ErrorIs(t, err, want)
+	require.Equal(t, []string{"2000"}, mustQuery(t, db, `SELECT count(*) FROM log`), "the connection is still good")
+	return took
+}

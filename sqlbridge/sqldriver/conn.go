@@ -1,0 +1,268 @@
+package sqldriver
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	sqlite "modernc.org/sqlite"
+)
+
+// What a connection of modernc.org/sqlite is to database/sql. All of it has to be
+// visible, or contexts and the care of the pool would be lost.
+type (
+	engineConn interface {
+		driver.Conn
+		driver.ConnBeginTx
+		driver.ConnPrepareContext
+		driver.ExecerContext
+		driver.QueryerContext
+		driver.Pinger
+		driver.SessionResetter
+		driver.Validator
+		sqlite.AuthorizerRegisterer
+	}
+	engineStmt interface {
+		driver.Stmt
+		driver.StmtExecContext
+		driver.StmtQueryContext
+	}
+	engineRows interface {
+		driver.Rows
+		driver.RowsColumnTypeDatabaseTypeName
+		driver.RowsColumnTypeLength
+		driver.RowsColumnTypeNullable
+		driver.RowsColumnTypePrecisionScale
+		driver.RowsColumnTypeScanType
+	}
+)
+
+// conn is a connection. It tells the session what is under way, and puts the Go
+// error of a callback in the place of what SQLite makes of it.
+type conn struct {
+	inner   engineConn
+	s       *session
+	name    string // of the session in the registry
+	release func() // called at the end; nil is nothing
+}
+
+var (
+	_ engineConnPublic         = (*conn)(nil)
+	_ driver.NamedValueChecker = (*conn)(nil)
+	_ engineStmt               = (*stmt)(nil)
+	_ engineRows               = (*rows)(nil)
+)
+
+type engineConnPublic interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// enter begins a call.
+func (s *session) enter(ctx context.Context) {
+	s.err = nil
+	s.ctx = ctx
+}
+
+// enterText begins a call that may compile a statement. Without the word COLLATE
+// in it there is no collation but BINARY: no table here has another one.
+func (s *session) enterText(ctx context.Context, collates bool) {
+	s.enter(ctx)
+	s.exact, s.inserts = !collates, false
+}
+
+func mentionsCollate(query string) bool {
+	const word = "collate"
+	for i := 0; i+len(word) <= len(query); i++ {
+		if query[i]|0x20 == 'c' && strings.EqualFold(query[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends a call: its error is the callback's own, if that is where SQLite's
+// came from.
+func (s *session) leave(err error) error {
+	if err == nil || err == io.EOF { //nolint:errorlint // drivers return it as it is
+		return err
+	}
+	var fromSQLite *sqlite.Error
+	if !errors.As(err, &fromSQLite) {
+		return err
+	}
+	if s.err != nil {
+		return s.err
+	}
+	return err
+}
+
+// Unwrap is the connection of modernc.org/sqlite beneath, for what only it has.
+func (c *conn) Unwrap() driver.Conn { return c.inner }
+
+// PrepareContext implements driver.ConnPrepareContext.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	collates := mentionsCollate(query)
+	c.s.enterText(ctx, collates)
+	st, err := c.inner.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, c.s.leave(err)
+	}
+	return &stmt{engineStmt: st.(engineStmt), s: c.s, collates: collates}, nil
+}
+
+// Prepare implements driver.Conn.
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.s.enterText(ctx, mentionsCollate(query))
+	r, err := c.inner.ExecContext(ctx, query, args)
+	return r, c.s.leave(err)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.s.enterText(ctx, mentionsCollate(query))
+	r, err := c.inner.QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, c.s.leave(err)
+	}
+	return &rows{engineRows: r.(engineRows), s: c.s, ctx: ctx}, nil
+}
+
+// BeginTx implements driver.ConnBeginTx. A transaction sees the state of the log
+// that its first statement sees.
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	c.s.enter(ctx)
+	t, err := c.inner.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, c.s.leave(err)
+	}
+	c.s.pin()
+	x := &tx{inner: t, s: c.s}
+	if opts.ReadOnly && c.s.why == "" {
+		c.s.why = "the transaction is read-only"
+		x.readOnly = true
+	}
+	return x, nil
+}
+
+// Begin implements driver.Conn.
+func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(context.Background(), driver.TxOptions{}) }
+
+// Ping implements driver.Pinger: the log can still be looked at.
+func (c *conn) Ping(ctx context.Context) error {
+	c.s.enter(ctx)
+	if err := c.inner.Ping(ctx); err != nil {
+		return c.s.leave(err)
+	}
+	_, _, err := c.s.reader.Bounds(ctx)
+	return err
+}
+
+// ResetSession implements driver.SessionResetter.
+func (c *conn) ResetSession(ctx context.Context) error { return c.inner.ResetSession(ctx) }
+
+// IsValid implements driver.Validator.
+func (c *conn) IsValid() bool { return c.inner.IsValid() }
+
+// CheckNamedValue makes of a time.Time the text that the column time has. Other
+// types are converted as by default.
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	switch x := v.Value.(type) {
+	case nil, int64, float64, bool, string, []byte:
+		return nil
+	case time.Time:
+		v.Value = x.UTC().Format(timeLayout)
+		return nil
+	}
+	return driver.ErrSkip
+}
+
+// Close implements driver.Conn.
+func (c *conn) Close() error {
+	c.s.enter(c.s.base)
+	err := c.inner.Close()
+	c.s.abandon()
+	sessions.remove(c.name)
+	if c.release != nil {
+		c.release()
+	}
+	return c.s.leave(err)
+}
+
+type stmt struct {
+	engineStmt
+	s        *session
+	collates bool
+}
+
+// ExecContext implements driver.StmtExecContext. SQLite may compile the statement
+// again.
+func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	t.s.enterText(ctx, t.collates)
+	r, err := t.engineStmt.ExecContext(ctx, args)
+	return r, t.s.leave(err)
+}
+
+// QueryContext implements driver.StmtQueryContext.
+func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	t.s.enterText(ctx, t.collates)
+	r, err := t.engineStmt.QueryContext(ctx, args)
+	if err != nil {
+		return nil, t.s.leave(err)
+	}
+	return &rows{engineRows: r.(engineRows), s: t.s, ctx: ctx}, nil
+}
+
+type rows struct {
+	engineRows
+	s   *session
+	ctx context.Context
+}
+
+// Next implements driver.Rows.
+func (r *rows) Next(dest []driver.Value) error {
+	r.s.enter(r.ctx)
+	return r.s.leave(r.engineRows.Next(dest))
+}
+
+// Close implements driver.Rows.
+func (r *rows) Close() error {
+	r.s.enter(r.ctx)
+	return r.s.leave(r.engineRows.Close())
+}
+
+type tx struct {
+	inner    driver.Tx
+	s        *session
+	readOnly bool
+}
+
+// Commit implements driver.Tx.
+func (t *tx) Commit() error { return t.end(t.inner.Commit) }
+
+// Rollback implements driver.Tx.
+func (t *tx) Rollback() error { return t.end(t.inner.Rollback) }
+
+func (t *tx) end(f func() error) error {
+	t.s.enter(t.s.base)
+	err := t.s.leave(f())
+	t.s.unpin()
+	if t.readOnly {
+		t.s.why = ""
+	}
+	return err
+}

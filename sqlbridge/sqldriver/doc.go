@@ -1,0 +1,94 @@
+// Package sqldriver makes a log a database for database/sql: a driver named
+// "evlog", whose table log is the log.
+//
+//	db, err := sql.Open("evlog", "events")
+//	rows, err := db.Query(`SELECT offset, value ->> '$.title' FROM log WHERE key = ? ORDER BY offset DESC LIMIT 10`, "doc:42")
+//
+// SQL is SQLite's, by modernc.org/sqlite: each connection is a private database in
+// memory with nothing in it but the tables below. Importing this package links
+// that driver.
+//
+// # Tables
+//
+// The table log has a row for each record:
+//
+//	offset     INTEGER  the record's number; also the rowid
+//	ts_ms      INTEGER  its time in milliseconds since 1970
+//	time       TEXT     the same as 2026-09-20T03:00:00.123Z; NULL outside the years 0 to 9999
+//	schema     INTEGER
+//	key        TEXT where it is valid UTF-8, so that it compares with texts; BLOB otherwise; NULL if empty
+//	value      the same; JSON can be taken apart by SQLite's functions
+//	tombstone  INTEGER  1 for a key without a value
+//	segment    INTEGER  base of the segment that holds it
+//
+// segments lists the segments (base, end, records, holes, tombstones, bytes,
+// file_bytes, oldest, newest, closed, indexed, state, error), and consumers the
+// committed offsets of consumers.json (name, committed, log_start, log_end, lag,
+// updated, state, note), with the columns that the command line's documents have.
+//
+// A time.Time as an argument becomes a text of the form of the column time.
+// Offsets above 2^63-1 are beyond SQL's integers and an error where they are met.
+//
+// # What a statement reads
+//
+// Comparisons of offset, rowid, ts_ms, time, segment and key with =, <, <=, >, >=,
+// BETWEEN and IN narrow what is read (EXPLAIN QUERY PLAN shows which), ORDER BY
+// offset is the order of the log in both directions and sorts nothing, and with
+// LIMIT no record behind the last one is touched. Everything else is a filter
+// over that.
+//
+// Each statement sees one state of the log, what was durable when it first looked,
+// also where it reads the log several times; a transaction sees that of its first
+// statement to the end. As in SQLite, a statement that begins before another one on
+// the same connection has ended sees the state of that one. What retention removes
+// meanwhile is an error, evlog.ErrOffsetOutOfRange, if the statement had begun to
+// read it. Compaction may remove records from that state whose key has a newer one
+// above it; evlog.CompactOptions.MinLag keeps it from doing so for as long as
+// statements take. segments and consumers are read once for a statement, at that
+// moment.
+//
+// # Reading and writing
+//
+// The part behind the last question mark of a data source name has options:
+//
+//	mode=ro        reading; takes no lock, creates nothing. The default
+//	mode=rw        the log's one writer: INSERT appends. The log has to exist
+//	mode=rwc       the same, and creates the log
+//	since=T        only the records from the first one on with this time or a later one:
+//	               RFC 3339, a date, or -2h for two hours before opening
+//	consumer=NAME  only the records that this consumer has not committed, as each
+//	               statement finds it
+//	hold=5s        how long a transaction that has inserted may stay open (mode=rw)
+//
+// The log is opened by sql.Open, which fails if it cannot be, and released by
+// DB.Close. Nothing else can be done with a connection: what writes, ATTACH, DDL,
+// load_extension and most of PRAGMA are refused while the statement is compiled
+// (ErrNotAllowed).
+//
+// With mode=rw all connections of a DB share one writer; a second DB on the log,
+// also in the same process, gets evlog.ErrLocked. An INSERT gives key, value,
+// schema and ts_ms or time; without a time the log stamps it. LastInsertId is the
+// offset. A transaction is one batch with one sync: COMMIT writes it and waits until
+// it is durable, and fails if that does. What a transaction has inserted can be
+// read when it is committed, not before. From the
+// first INSERT on nobody else can append until the transaction ends; after hold it
+// loses that right and fails with ErrHeldTooLong. A ROLLBACK, also to a savepoint,
+// leaves nothing. After a crash in the middle of a COMMIT the beginning of the
+// transaction may be in the log, as for each batch that was not acknowledged. A
+// transaction is kept in memory until it commits.
+//
+// A log that needs an open hook, because an outbox writes to it, takes no INSERT
+// (evlog.ErrHookRequired).
+//
+// # Errors
+//
+// Errors of the log come out as they are, with file, byte and offset, and errors.Is
+// and errors.As find evlog's and this package's. A statement ends soon after its
+// context. One limit is modernc.org/sqlite's: a query that has returned a row is
+// interrupted only where it goes on to read the log.
+//
+// # In another database
+//
+// Attach and AttachConnector make a log a table of an application's own SQLite
+// connections, to join events with its tables.
+package sqldriver

@@ -1,0 +1,112 @@
+package sqldriver
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// A span has every integer for which the comparison is true, and for integers and
+// floats no other one.
+func TestSpanOf(t *testing.T) {
+	ints := []int64{math.MinInt64, math.MinInt64 + 1, -(1 << 53) - 1, -2, -1, 0, 1, 2, 3, 1 << 53, 1<<53 + 1, math.MaxInt64 - 1024, math.MaxInt64 - 1, math.MaxInt64}
+	floats := []float64{
+		0, -0.5, 0.5, 1, 1.5, -1, -1.5, 2.999999, 1 << 53, 1<<53 + 2, -(1 << 53), twoTo63, -twoTo63, twoTo63 - 1024, -twoTo63 - 2048,
+		twoTo63 * 2, -twoTo63 * 2, 1e300, math.Inf(1), math.Inf(-1), math.SmallestNonzeroFloat64,
+	}
+	holds := func(op string, cmp int) bool {
+		return map[string]bool{"=": cmp == 0, "<": cmp < 0, "<=": cmp <= 0, ">": cmp > 0, ">=": cmp >= 0}[op]
+	}
+	for _, op := range []string{"=", "<", "<=", ">", ">="} {
+		for _, i := range ints {
+			for _, v := range ints {
+				s := spanOf(op, v)
+				in := s.lo <= i && i <= s.hi
+				require.Equal(t, holds(op, big.NewInt(i).Cmp(big.NewInt(v))), in, "%d %s %d: %v", i, op, v, s)
+			}
+			for _, v := range floats {
+				s := spanOf(op, v)
+				in := s.lo <= i && i <= s.hi
+				cmp := new(big.Float).SetInt64(i).Cmp(big.NewFloat(v))
+				if holds(op, cmp) {
+					require.True(t, in, "%d %s %v: %v", i, op, v, s)
+				} else if op == "=" || op == "<=" || op == ">=" {
+					require.False(t, in, "%d %s %v: %v", i, op, v, s)
+				}
+			}
+		}
+		require.True(t, spanOf(op, nil).empty())
+		require.Equal(t, everything, spanOf(op, "5"))
+		require.Equal(t, everything, spanOf(op, []byte("5")))
+	}
+}
+
+// A scan for a key that nobody has comes up for air: SQLite looks between steps
+// whether it was interrupted.
+func TestScan_StepsOfSkips(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l, err := evlog.Open(t.Context(), dir, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	_, err = l.Append(t.Context(), make([]evlog.Record, 2*skipsInStep+5)...)
+	require.NoError(t, err)
+	s := &session{source: &source{reader: l.Reader(), base: t.Context()}, ctx: t.Context()}
+	c := scan{s: s}
+	m, ok := matchOf("nobody", false)
+	require.True(t, ok)
+	require.NoError(t, c.start(window{offsets: everything.and(span{0, maxOffset}), times: everything, key: m}, false))
+	var at []uint64
+	for c.more {
+		at = append(at, c.rec.Offset)
+		require.NoError(t, c.step())
+	}
+	require.Equal(t, []uint64{skipsInStep, 2*skipsInStep + 1}, at)
+}
+
+// Nothing is left of a connection that was closed.
+func TestRegistry_Empties(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l, err := evlog.Open(t.Context(), dir, nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	for range 3 {
+		c, err := NewConnector(t.Context(), dir)
+		require.NoError(t, err)
+		cn, err := c.Connect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, sessions.all, 1)
+		require.NoError(t, cn.Close())
+		require.Empty(t, sessions.all)
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestParseSince(t *testing.T) {
+	now := time.Date(2026, 9, 20, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"-2h":                       "2026-09-20T10:00:00Z",
+		"-0s":                       "2026-09-20T12:00:00Z",
+		"2026-09-20":                "2026-09-20T00:00:00Z",
+		"2026-09-20T03:00:00+02:00": "2026-09-20T01:00:00Z",
+	} {
+		got, err := parseSince(text, now)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got.UTC().Format(time.RFC3339), text)
+	}
+}
+
+func TestMentionsCollate(t *testing.T) {
+	for _, q := range []string{"collate", "x COLLATE NOCASE", "xCoLLaTe", "a/*collate*/b"} {
+		require.True(t, mentionsCollate(q), q)
+	}
+	for _, q := range []string{"", "c", "collat", "col late", fmt.Sprintf("colla%cte", 0)} {
+		require.False(t, mentionsCollate(q), q)
+	}
+}

@@ -1,0 +1,154 @@
+package sqldriver
+
+import (
+	"unicode/utf8"
+	"unsafe"
+
+	"modernc.org/sqlite/vtab"
+)
+
+// logTable is the table log on one connection.
+type logTable struct {
+	*session
+	records float64 // how many there may be, for the planner
+	done    func()  // called when the table goes; nil is nothing
+}
+
+// BestIndex chooses a plan.
+func (t *logTable) BestIndex(in *vtab.IndexInfo) (err error) {
+	defer t.guard(&err)
+	t.choose(in, t.records)
+	return nil
+}
+
+// Open makes a cursor.
+func (t *logTable) Open() (vtab.Cursor, error) {
+	t.pin()
+	return &logCursor{t: t, scan: scan{s: t.session}}, nil
+}
+
+// Disconnect and Destroy end the table on this connection.
+func (t *logTable) Disconnect() error { return t.Destroy() }
+
+// Destroy ends the table on this connection.
+func (t *logTable) Destroy() error {
+	if t.done != nil {
+		t.done()
+		t.done = nil
+	}
+	return nil
+}
+
+// guard turns a panic of a callback into an error, and notes the error for those
+// to whom SQLite will give only its text, or not even that.
+func (s *session) guard(err *error) {
+	caught(recover(), err)
+	if *err != nil {
+		s.err = *err
+	}
+}
+
+// logCursor is a scan as SQLite sees it. An error of Next would lose its text on
+// the way. So there is a row then, and whoever asks for a column of it gets the
+// error; if nobody does, the next step fails.
+type logCursor struct {
+	t      *logTable
+	scan   scan
+	failed error
+	closed bool
+}
+
+// Filter begins a scan.
+func (c *logCursor) Filter(_ int, idxStr string, values []vtab.Value) (err error) {
+	defer c.t.guard(&err)
+	c.failed = nil
+	p := parsePlan(idxStr)
+	w, err := c.t.window(&p, values)
+	if err != nil {
+		return err
+	}
+	return c.scan.start(w, p.desc)
+}
+
+// Next goes to the next record.
+func (c *logCursor) Next() (err error) {
+	if c.failed != nil {
+		c.t.err = c.failed
+		return c.failed
+	}
+	c.failed = c.step()
+	return nil
+}
+
+func (c *logCursor) step() (err error) {
+	defer func() { caught(recover(), &err) }()
+	return c.scan.step()
+}
+
+// Eof reports whether there is no row.
+func (c *logCursor) Eof() bool { return !c.scan.more && c.failed == nil }
+
+// Rowid is the record's offset.
+func (c *logCursor) Rowid() (_ int64, err error) {
+	if c.failed != nil {
+		c.t.err = c.failed
+		return 0, c.failed
+	}
+	return int64(c.scan.rec.Offset), nil
+}
+
+// Column returns one value of the row. Bytes are copied by SQLite before it
+// returns to the scan, so the text points into the reader's buffer.
+func (c *logCursor) Column(i int) (_ vtab.Value, err error) {
+	if c.failed != nil {
+		c.t.err = c.failed
+		return nil, c.failed
+	}
+	r := &c.scan.rec
+	switch i {
+	case colOffset:
+		return int64(r.Offset), nil
+	case colTSMS:
+		return r.Time.UnixMilli(), nil
+	case colTime:
+		return textTime(r.Time.UnixMilli()), nil
+	case colSchema:
+		return int64(r.Schema), nil
+	case colKey:
+		return textOrBlob(r.Key), nil
+	case colValue:
+		return textOrBlob(r.Value), nil
+	case colTombstone:
+		return r.Tombstone(), nil
+	case colSegment:
+		return c.segment()
+	}
+	return nil, nil
+}
+
+func (c *logCursor) segment() (_ vtab.Value, err error) {
+	defer c.t.guard(&err)
+	base, err := c.t.segmentOf(c.scan.rec.Offset)
+	return int64(base), err
+}
+
+// textOrBlob is how keys and values appear in SQL.
+func textOrBlob(b []byte) vtab.Value {
+	switch {
+	case len(b) == 0:
+		return nil
+	case utf8.Valid(b):
+		return unsafe.String(unsafe.SliceData(b), len(b))
+	}
+	return b
+}
+
+// Close ends the scan.
+func (c *logCursor) Close() error {
+	if !c.closed {
+		c.closed = true
+		c.scan.close()
+		c.t.unpin()
+	}
+	return nil
+}

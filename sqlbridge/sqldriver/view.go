@@ -1,0 +1,157 @@
+package sqldriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
+)
+
+// source is a log as tables see it. Safe for concurrent use.
+type source struct {
+	reader *evlog.Reader
+	log    *evlog.Log      // nil: nothing can be inserted
+	base   context.Context // has the file system; never ends
+	store  *cursor.File    // nil where no consumers are shown
+	config config
+	gates  gateHolders
+}
+
+// session is what the tables of one connection share. A connection is used by
+// one goroutine at a time, and so is its session.
+type session struct {
+	*source
+	ctx   context.Context // of the call under way
+	err   error           // why a callback failed in the call under way
+	exact bool            // the statement's text has no COLLATE: keys are equal byte by byte
+	loose bool            // collations of unknown rules may be at work: text is not looked up
+	why   string          // INSERT is refused for this reason; empty if it is not
+
+	inserts bool // the statement being compiled inserts, and has read nothing since
+
+	// pins counts the open cursors and transactions. While there are any, view
+	// stays as it is: a statement keeps at least one cursor until it ends, also
+	// where it reads the log in several places, so all of it sees one state.
+	pins int
+	view view
+	last evlog.Prefix // the last one that was looked at, by whichever statement
+
+	tx appending
+}
+
+// view is the state of the log that a statement sees: the records of a prefix
+// from low on.
+type view struct {
+	taken bool
+	evlog.Prefix
+	low   uint64 // nothing below is shown
+	begun uint64 // the lowest offset from which something was read, plus one; 0 before that
+
+	bases     []uint64
+	segments  []evlog.SegmentInfo
+	consumers []consumerRow
+}
+
+func (s *session) pin() { s.pins++ }
+
+func (s *session) unpin() {
+	if s.pins--; s.pins == 0 {
+		s.view = view{}
+	}
+}
+
+// look returns the view, which is taken with the first look at it.
+func (s *session) look() (*view, error) {
+	if s.view.taken {
+		return &s.view, nil
+	}
+	v := view{taken: true, begun: s.view.begun}
+	var err error
+	if s.config.consumer != "" {
+		// Before the end: what is committed never lies above it then.
+		if v.low, err = s.committed(); err != nil {
+			return nil, err
+		}
+	}
+	if v.Prefix, err = s.reader.Prefix(s.ctx); err != nil {
+		return nil, err
+	}
+	s.last = v.Prefix
+	if !s.config.since.IsZero() {
+		at, err := s.reader.OffsetAt(s.ctx, s.config.since)
+		if err != nil && !errors.Is(err, evlog.ErrNotFound) {
+			return nil, err
+		}
+		v.low = max(v.low, at)
+	}
+	s.view = v
+	return &s.view, nil
+}
+
+// known returns a prefix that answers for this offset as the one that is durable
+// now would: a record, or a hole, stays. That spares the look at what is durable
+// now, a third of what a look-up costs in another process than the writer's.
+func (s *session) known(offset uint64) (p evlog.Prefix, ok bool) {
+	return s.last, !s.view.taken && offset < s.last.Next() &&
+		s.config.consumer == "" && s.config.since.IsZero()
+}
+
+// committed is where the consumer of the option stands.
+func (s *session) committed() (uint64, error) {
+	p, err := s.store.Load(s.ctx, s.config.consumer)
+	if err != nil {
+		return 0, fmt.Errorf("sqldriver: consumer: %w", err)
+	}
+	start, err := cursor.Resolve(s.ctx, s.reader, p.Name, p.Next, p.LogID, cursor.Fail)
+	if err != nil {
+		return 0, fmt.Errorf("sqldriver: %w", err)
+	}
+	return start.Next, nil
+}
+
+// segmentOf is the base of the segment that holds an offset, as the log was
+// divided when the statement first asked.
+func (s *session) segmentOf(offset uint64) (uint64, error) {
+	bases, err := s.basesOf()
+	if err != nil {
+		return 0, err
+	}
+	i := sort.Search(len(bases), func(i int) bool { return bases[i] > offset })
+	if i == 0 {
+		return 0, fmt.Errorf("sqldriver: the segment of offset %d was removed", offset)
+	}
+	return bases[i-1], nil
+}
+
+func (s *session) basesOf() ([]uint64, error) {
+	v, err := s.look()
+	if err != nil {
+		return nil, err
+	}
+	if v.bases == nil {
+		v.bases, err = s.reader.Bases(s.ctx)
+	}
+	return v.bases, err
+}
+
+// began notes that something was read from an offset on.
+func (v *view) began(from uint64) {
+	if v.begun == 0 || from < v.begun-1 {
+		v.begun = from + 1
+	}
+}
+
+// retryAt says where to begin in place of an offset that reading refused with err:
+// at the first record left, unless this statement has read lower ones, which
+// retention has removed since.
+func (v *view) retryAt(err error) (uint64, error) {
+	var below *evlog.OffsetError
+	if !errors.As(err, &below) || below.Asked >= below.First || v.begun != 0 && v.begun-1 < below.First {
+		return 0, err
+	}
+	v.low = max(v.low, below.First)
+	return v.low, nil
+}
