@@ -9,6 +9,7 @@ import (
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/outboxrule"
+	"github.com/evlog-go/evlog/internal/sqldb"
 )
 
 // batch is what is appended at once.
@@ -22,11 +23,12 @@ type batch struct {
 // ids can be given out again. Only the batch whose rows are about to be deleted
 // is passed over.
 func (r *relay) read(ctx context.Context) (rows []Row, err error) {
+	most := r.most()
 	size := int64(0)
 	full := func(row Row) bool {
 		rows = append(rows, row)
 		size += int64(len(row.Record.Key) + len(row.Record.Value))
-		return len(rows) >= r.b.opts.BatchRows || size >= r.b.opts.BatchBytes
+		return len(rows) >= most || size >= r.b.opts.BatchBytes
 	}
 	const query = `SELECT ` + rowColumns + ` FROM main.evlog_outbox
 		WHERE parked IS NULL AND id NOT BETWEEN ?2 AND ?3 ORDER BY id LIMIT ?1`
@@ -43,7 +45,7 @@ func (r *relay) read(ctx context.Context) (rows []Row, err error) {
 			}
 		}
 		r.woken = false
-		return queryRows(context.WithoutCancel(ctx), s, full, query, r.b.opts.BatchRows, first, last)
+		return queryRows(context.WithoutCancel(ctx), s, full, query, most, first, last)
 	})
 	return rows, err
 }
@@ -54,10 +56,12 @@ type unfit struct {
 	err error
 }
 
-// encode makes the records, and tells those that the log would refuse.
+// encode makes the records, up to BatchBytes of them, and tells those that the
+// log would refuse. What Encode makes of a row can be larger than the row.
 func (r *relay) encode(rows []Row) (b batch, bad []unfit) {
+	size := int64(0)
 	for _, row := range rows {
-		rec, err := r.b.opts.Encode(row)
+		rec, err := r.encodeRow(row)
 		if err == nil {
 			if rec.Time.IsZero() {
 				rec.Time = row.Record.Time // each append of the row is to be the same
@@ -68,10 +72,28 @@ func (r *relay) encode(rows []Row) (b batch, bad []unfit) {
 			bad = append(bad, unfit{row, err})
 			continue
 		}
+		if size += rec.Size(); size > r.b.opts.BatchBytes && len(b.rows) > 0 {
+			break
+		}
 		b.rows = append(b.rows, rowRef{id: row.ID, uid: row.UID, sum: sumOf(rec)})
 		b.records = append(b.records, rec)
 	}
 	return b, bad
+}
+
+// encodeRow calls Encode. A panic in it is that row's error: it would come again
+// with every start, and nothing behind the row would get into the log.
+func (r *relay) encodeRow(row Row) (rec evlog.Record, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in Encode: %v", p)
+			r.b.logger.Error("outbox: panic in Encode", "id", row.ID, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	if rec, err = r.b.opts.Encode(row); err != nil && err.Error() == "" {
+		err = fmt.Errorf("Encode: an error without a text: %T", err)
+	}
+	return rec, err
 }
 
 // park sets rows aside, with the reason.
@@ -189,16 +211,16 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		return afterwards(logError(err), r.settle(ctx, s, g))
 	}
 	g.Release()
-	r.done = next.intent
 	if rules.Off(outboxrule.SyncFirst) {
+		r.done = next.intent
 		if err := r.finish(ctx); err != nil {
 			return err
 		}
 	}
 	if err := ticket.Wait(context.WithoutCancel(ctx)); err != nil {
-		r.done = intent{}
 		return err
 	}
+	r.done = next.intent // not before: close deletes its rows, however the waiting ends
 	if rules.Off(outboxrule.Intent) {
 		if err := r.finish(ctx); err != nil {
 			return err
@@ -216,18 +238,19 @@ func afterwards(err, settled error) error {
 	return err
 }
 
-// giveUpAfter is how long a relay that was told to stop goes on trying to resolve
-// an intent.
+// giveUpAfter is how long a relay that was told to stop, or finds the database
+// locked, goes on trying to resolve an intent.
 const giveUpAfter = 5 * time.Second
 
 // settle resolves the intent that the database has, under the gate: what is in
-// doubt must be settled before anybody else appends. It tries until it succeeds.
-// If the database fails for good and ctx has ended, it poisons the log, so that
-// the next opening, with the hook, does it.
+// doubt must be settled before anybody else appends. It tries until it succeeds,
+// since a full disk gets room again. If the database stays locked, or ctx has
+// ended, it poisons the log, so that the next opening, with the hook, does it: who
+// has the lock may be waiting for the gate.
 func (r *relay) settle(ctx context.Context, s *session, g *evlog.Gate) error {
 	r.done = intent{}
 	wait := busyFirstWait
-	var ended time.Duration
+	var since time.Duration // when what has a bound began; 0: it has not
 	for {
 		var did resolution
 		end, err := g.End(context.WithoutCancel(ctx))
@@ -251,18 +274,18 @@ func (r *relay) settle(ctx context.Context, s *session, g *evlog.Gate) error {
 		case errors.Is(err, ErrFenced):
 			return err // whoever took over has decided what becomes of the rows
 		}
-		r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
+		r.failing(err, wait)
 		if broken(err) {
 			r.b.renew(context.WithoutCancel(ctx), s)
 		}
 		now := r.b.clock.Elapsed()
-		if ctx.Err() != nil {
-			if ended == 0 {
-				ended = max(1, now)
-			}
-			if now-ended > giveUpAfter {
-				return g.Abandon(err)
-			}
+		switch {
+		case ctx.Err() == nil && !sqldb.IsBusy(err):
+			since = 0
+		case since == 0:
+			since = max(1, now)
+		case now-since > giveUpAfter:
+			return g.Abandon(fmt.Errorf("an append has failed, and the database does not take what became of it: %w", err))
 		}
 		_ = r.b.sleep(context.WithoutCancel(ctx), jitter(wait))
 		wait = min(2*wait, time.Second)

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -27,7 +29,8 @@ type Box struct {
 	opts   Options
 	clock  evlog.Clock
 	logger *slog.Logger
-	file   string // of the database
+	file   string      // of the database
+	info   os.FileInfo // of that file, nil if it is none of the system's
 	rules  outboxrule.Rule
 	rec    recorder
 	wake   chan struct{} // has an element when there may be rows
@@ -88,16 +91,42 @@ func (b *Box) check(ctx context.Context) error {
 		return fmt.Errorf("SQLite %v: %w: STRICT tables need 3.37", s.Version, ErrUnsafe)
 	case s.File == "":
 		return fmt.Errorf("%w: the database is in memory or a temporary file", ErrUnsafe)
-	case s.JournalMode == "off", s.JournalMode == "memory":
-		return fmt.Errorf("%w: journal_mode=%s", ErrUnsafe, s.JournalMode)
+	}
+	if err := safeJournal(s.JournalMode); err != nil {
+		return err
 	}
 	b.file = s.File
+	b.info, _ = os.Stat(s.File) // a VFS of the driver's may have it elsewhere
 	if s.Synchronous == "OFF" {
 		b.logger.Warn("outbox: with synchronous=OFF a power failure can damage the database")
 	}
 	if s.JournalMode == "wal" && s.Version.LosesCommits() {
 		b.logger.Warn("outbox: this SQLite can lose committed transactions in WAL mode (fixed in 3.51.3, 3.50.7 and 3.44.6)",
 			"version", s.Version)
+	}
+	return nil
+}
+
+// safeJournal refuses journals with which a crash leaves transactions in part.
+func safeJournal(mode string) error {
+	if mode == "off" || mode == "memory" {
+		return fmt.Errorf("%w: journal_mode=%s", ErrUnsafe, mode)
+	}
+	return nil
+}
+
+// present tests that the file is still there: connections go on without it, and
+// nobody else sees what they commit.
+func (b *Box) present() error {
+	if b.info == nil {
+		return nil
+	}
+	info, err := os.Stat(b.file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: %w", b.file, ErrDatabaseGone)
+	case err == nil && !os.SameFile(info, b.info):
+		return fmt.Errorf("%s: %w", b.file, ErrDatabaseGone)
 	}
 	return nil
 }

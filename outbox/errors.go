@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors of using an outbox.
@@ -12,7 +13,8 @@ var (
 	// has rolled back under its owner (a statement in it was cancelled, say) is
 	// none any more. Nothing was changed.
 	ErrNotInTx = errors.New("not in a transaction")
-	// ErrNoTables: the database has no tables of this package; Open creates them.
+	// ErrNoTables: the database has no tables of this package, or the one row of
+	// evlog_outbox_relay is gone; Open creates them.
 	ErrNoTables = errors.New("no outbox in this database")
 	// ErrUnsafe: the database is set up so that a crash can take back or half undo
 	// what was committed, and exactly once with it.
@@ -24,6 +26,10 @@ var (
 	// ErrFenced: another relay has taken this outbox over, in another process and
 	// into another log. This one has stopped, and nothing was changed.
 	ErrFenced = errors.New("another relay has taken over")
+	// ErrDatabaseGone: while the relay ran, the file of the database was deleted,
+	// or another one was put in its place. What is committed from now on through
+	// connections that were open before is in no file any more.
+	ErrDatabaseGone = errors.New("the file of the database is another one now, or is gone")
 	// ErrNotParked: no row that is parked has this id.
 	ErrNotParked = errors.New("no such parked row")
 )
@@ -54,6 +60,8 @@ var (
 // above.
 type MismatchError struct {
 	Err error
+	// Database is the file of the database.
+	Database string
 	// LogID is the log at hand, Next the offset after its last record.
 	LogID string
 	Next  uint64
@@ -65,14 +73,14 @@ type MismatchError struct {
 	// appended. Without one, Rows is 0.
 	Offset uint64
 	Rows   int
-	// Outbox is the outbox at hand and FedBy the one that log.json names, each
-	// with the number of starts of its relay.
+	// Outbox is the outbox at hand and FedBy the one that log.json names, each its
+	// id and how often a relay or an opening has taken it over ("4f3a... 17").
 	Outbox, FedBy string
 }
 
-// Error gives the numbers that matter.
+// Error gives the numbers that matter, and where to decide.
 func (e *MismatchError) Error() string {
-	text := e.Err.Error()
+	text := e.Database + ": " + e.Err.Error()
 	switch {
 	case errors.Is(e.Err, ErrLogChanged):
 		text += fmt.Sprintf(": %s, this one is %s", e.RelayedTo, e.LogID)
@@ -81,12 +89,21 @@ func (e *MismatchError) Error() string {
 	case errors.Is(e.Err, ErrLogMismatch):
 		text += fmt.Sprintf(": at offset %d", e.Offset)
 	default:
-		text += fmt.Sprintf(": log.json has %q, the database %q", e.FedBy, e.Outbox)
+		text += fmt.Sprintf(": the log was fed by outbox %s, this one is %s", startsOf(e.FedBy), startsOf(e.Outbox))
 	}
 	if e.Rows > 0 {
 		text += fmt.Sprintf("; %d rows were about to be appended at %d", e.Rows, e.Offset)
 	}
-	return text
+	return text + "; put back what belongs together, or decide with outbox.Options.Policy"
+}
+
+// startsOf spells out an id with its number.
+func startsOf(id string) string {
+	id, starts, ok := strings.Cut(id, " ")
+	if !ok {
+		return id
+	}
+	return fmt.Sprintf("%s (start %s)", id, starts)
 }
 
 // Unwrap gives the sentinel.

@@ -69,6 +69,12 @@ func (r *recorder) running(is bool) {
 	r.stats.LastErr = nil
 }
 
+func (r *recorder) well() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.LastErr = nil
+}
+
 func (r *recorder) event(e Event) {
 	r.mu.Lock()
 	switch e.Kind {

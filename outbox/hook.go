@@ -28,7 +28,11 @@ func (b *Box) open(ctx context.Context, hs evlog.HookState) error {
 		return err
 	}
 	defer release()
-	s, err := b.session(ctx)
+	var s *session
+	err = b.patiently(ctx, func() (err error) {
+		s, err = b.session(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -80,7 +84,8 @@ func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, e
 		done.epoch = s.epoch
 		return done, nil
 	}
-	done.mismatch, err = b.mismatch(ctx, s, n, hs)
+	var astray bool
+	done.mismatch, astray, err = b.mismatch(ctx, s, n, hs)
 	if err != nil || done.mismatch != nil && b.opts.Policy == Fail {
 		return taken{}, errors.Join(done.mismatch, err)
 	}
@@ -90,7 +95,7 @@ func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, e
 			return taken{}, err
 		}
 	}
-	if aboutLog(done.mismatch) {
+	if astray {
 		in = func(int) bool { return b.opts.Policy == DropIntent }
 	}
 	if done.resolution, err = b.resolve(t, s, in); err != nil {
@@ -129,11 +134,6 @@ func (b *Box) guess(ctx context.Context, t *tx, s state, hs evlog.HookState) (in
 	return in, func(i int) bool { return i < k }, err
 }
 
-// aboutLog tells the mismatches after which the intent's offset means nothing.
-func aboutLog(err error) bool {
-	return errors.Is(err, ErrLogChanged) || errors.Is(err, ErrLogBehind) || errors.Is(err, ErrLogMismatch)
-}
-
 // note is what the relay leaves in log.json: which outbox it is, and how often
 // it was taken over. A database that is older than the log has a lower number.
 type note struct {
@@ -151,34 +151,54 @@ func parseNote(hs evlog.HookState) (n note) {
 	return n
 }
 
-// mismatch tells whether log and database belong together.
-func (b *Box) mismatch(ctx context.Context, s state, n note, hs evlog.HookState) (mismatch, err error) {
+// mismatch tells whether log and database belong together, and whether the
+// intent's offset is astray: then how far the log has got says nothing about the
+// rows. Several things can be wrong at once; the error is the first of them.
+func (b *Box) mismatch(ctx context.Context, s state, n note, hs evlog.HookState) (mismatch error, astray bool, err error) {
+	changed := s.logID != "" && s.logID != hs.LogID && !b.rules.Off(outboxrule.LogID)
+	behind := uint64(s.logEnd) > hs.Next && !b.rules.Off(outboxrule.Ahead)
+	other, differs := s.offset, false
+	if !changed && !b.rules.Off(outboxrule.Sums) {
+		if other, differs, err = s.differs(ctx, hs); err != nil {
+			return nil, false, err
+		}
+	}
 	say := func(err error, offset int64) error {
 		return &MismatchError{
-			Err: err, LogID: hs.LogID, Next: hs.Next, RelayedTo: s.logID, End: uint64(s.logEnd),
+			Err: err, Database: b.file, LogID: hs.LogID, Next: hs.Next, RelayedTo: s.logID, End: uint64(s.logEnd),
 			Offset: uint64(offset), Rows: len(s.rows), Outbox: note{s.box, s.epoch}.String(), FedBy: n.String(),
 		}
 	}
+	note := n.box != "" && !b.rules.Off(outboxrule.Note)
 	switch {
-	case s.logID != "" && s.logID != hs.LogID && !b.rules.Off(outboxrule.LogID):
-		return say(ErrLogChanged, s.offset), nil
-	case n.box != "" && n.box != s.box && !b.rules.Off(outboxrule.Note):
-		return say(ErrDatabaseChanged, s.offset), nil
-	case n.box != "" && n.epoch > s.epoch && !b.rules.Off(outboxrule.Note):
-		return say(ErrDatabaseBehind, s.offset), nil
-	case uint64(s.logEnd) > hs.Next && !b.rules.Off(outboxrule.Ahead):
-		return say(ErrLogBehind, s.offset), nil
-	case len(s.rows) == 0 || b.rules.Off(outboxrule.Sums):
-		return nil, nil
+	case changed:
+		mismatch = say(ErrLogChanged, s.offset)
+	case note && n.box != s.box:
+		mismatch = say(ErrDatabaseChanged, s.offset)
+	case note && n.epoch > s.epoch:
+		mismatch = say(ErrDatabaseBehind, s.offset)
+	case behind:
+		mismatch = say(ErrLogBehind, s.offset)
+	case differs:
+		mismatch = say(ErrLogMismatch, other)
+	}
+	return mismatch, changed || behind || differs, nil
+}
+
+// differs finds the first record where the intent's should stand that is none of
+// them.
+func (s state) differs(ctx context.Context, hs evlog.HookState) (offset int64, differs bool, err error) {
+	if len(s.rows) == 0 {
+		return 0, false, nil
 	}
 	from := uint64(s.offset)
 	err = eachRecord(ctx, hs, from, from+uint64(len(s.rows)), func(r evlog.Record) error {
-		if mismatch == nil && sumOf(r) != s.rows[r.Offset-from].sum {
-			mismatch = say(ErrLogMismatch, int64(r.Offset))
+		if !differs && sumOf(r) != s.rows[r.Offset-from].sum {
+			offset, differs = int64(r.Offset), true
 		}
 		return nil
 	})
-	return mismatch, err
+	return offset, differs, err
 }
 
 // eachRecord calls f for the records of [from, to) that the log has.

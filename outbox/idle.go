@@ -29,6 +29,9 @@ func (r *relay) idle(ctx context.Context) error {
 		if woken || err != nil {
 			return err
 		}
+		if err := r.b.present(); err != nil {
+			return err
+		}
 		changed, err := r.changed(ctx)
 		if changed || err != nil {
 			return err

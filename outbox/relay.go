@@ -8,7 +8,6 @@ import (
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/outboxrule"
-	"github.com/evlog-go/evlog/internal/sqldb"
 )
 
 // Run relays the outbox into log, which was opened with Hook, until ctx ends. It
@@ -55,7 +54,10 @@ func (b *Box) Run(ctx context.Context, log *evlog.Log) error {
 
 // RunOpening opens the log with open, relays into it, and closes it at the end.
 // When the log is poisoned, it closes it and opens it again, with growing pauses
-// of up to a minute while that fails. An error of the first opening is returned.
+// of up to a minute while that fails. An error of the first opening is returned,
+// and so is a later one that would come again: a *MismatchError, a log that
+// somebody else has open, a database without the tables. When RunOpening returns,
+// or panics, the log is closed.
 //
 // open passes Hook in the log's options; it is the place to tell the rest of the
 // application which log is the present one.
@@ -64,22 +66,43 @@ func (b *Box) RunOpening(ctx context.Context, open func(context.Context) (*evlog
 	for first := true; ; first = false {
 		log, err := open(ctx)
 		if err == nil {
-			err = b.Run(ctx, log)
-			poisoned := errors.Is(err, evlog.ErrPoisoned)
-			closeErr := log.Close()
-			if !poisoned {
-				return errors.Join(err, closeErr)
+			if err = b.runAndClose(ctx, log); !errors.Is(err, evlog.ErrPoisoned) {
+				return err
 			}
 			wait = 0
-		} else if first || ctx.Err() != nil {
+		} else if first || ctx.Err() != nil || lasting(err) {
 			return err
 		}
 		wait = min(max(reopenFirst, 2*wait), reopenMax)
+		b.logger.Warn("outbox: the log has to be opened again", "err", err, "wait", wait)
 		b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
 		if err := b.sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
+}
+
+// runAndClose closes the log in a panic too.
+func (b *Box) runAndClose(ctx context.Context, log *evlog.Log) (err error) {
+	defer func() { err = errors.Join(err, log.Close()) }()
+	return b.Run(ctx, log)
+}
+
+// lasting tells errors of opening a log that the next opening would have too.
+func lasting(err error) bool {
+	var mismatch *MismatchError
+	if errors.As(err, &mismatch) {
+		return true
+	}
+	for _, e := range []error{
+		evlog.ErrLocked, evlog.ErrVersion, evlog.ErrBadOptions, evlog.ErrHookRequired,
+		ErrNoTables, ErrUnsafe, ErrDatabaseGone, ErrRelayRunning,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -100,7 +123,8 @@ type relay struct {
 	known   bool  // version is known
 	woken   bool  // by Notify: there are rows, whatever the version is
 	pruned  time.Duration
-	wait    time.Duration // the pause before the next try
+	trouble
+	rows int // most in the next batch, after one that found no room; 0: as many as allowed
 }
 
 func (r *relay) close() {
@@ -193,11 +217,13 @@ func (r *relay) start(ctx context.Context) error {
 func (r *relay) loop(ctx context.Context) error {
 	for {
 		n, err := r.step(ctx)
-		if err == nil && n == 0 {
-			err = r.idle(ctx)
-		} else if err == nil {
-			r.wait = 0
-			err = ctx.Err()
+		if err == nil {
+			r.well()
+			if n == 0 {
+				err = r.idle(ctx)
+			} else {
+				err = ctx.Err()
+			}
 		}
 		if err == nil {
 			continue
@@ -224,58 +250,27 @@ func (r *relay) step(ctx context.Context) (int, error) {
 		return len(rows), nil
 	}
 	err = r.use(ctx, func(s *session) error { return r.send(ctx, s, batch) })
+	r.fit(len(batch.rows), err)
 	return len(rows), err
 }
 
-// retry waits before another try, if err is one that goes away.
-func (r *relay) retry(ctx context.Context, err error) error {
-	most := busyMaxWait
+// most is how many rows the next batch may have.
+func (r *relay) most() int {
+	if r.rows == 0 {
+		return r.b.opts.BatchRows
+	}
+	return min(r.rows, r.b.opts.BatchRows)
+}
+
+// fit halves the batch that found no room, for as much of it as there is room
+// for, and doubles it again after one that did.
+func (r *relay) fit(n int, err error) {
 	switch {
-	case ctx.Err() != nil:
-		if errors.Is(err, evlog.ErrPoisoned) {
-			return err
-		}
-		return ctx.Err()
-	case sqldb.IsBusy(err):
-	case passing(err):
-		most = time.Second
-	case broken(err) && r.wait < most: // a few times
-	default:
-		return err
+	case err != nil && passing(err):
+		r.rows = max(1, n/2)
+	case err == nil && r.rows >= r.b.opts.BatchRows:
+		r.rows = 0
+	case err == nil:
+		r.rows *= 2
 	}
-	if r.b.rules.Off(outboxrule.Retry) {
-		return err
-	}
-	r.wait = min(max(busyFirstWait, 2*r.wait), most)
-	r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: r.wait})
-	return r.b.sleep(ctx, jitter(r.wait))
-}
-
-// passingError is one that goes away, or that the log and the relay have dealt
-// with: nothing is in doubt.
-type passingError struct{ err error }
-
-func (e *passingError) Error() string { return e.err.Error() }
-func (e *passingError) Unwrap() error { return e.err }
-
-// logError marks what a log says that is neither closed nor poisoned: then its
-// disk is full, whatever that is called on this system.
-func logError(err error) error {
-	for _, final := range []error{
-		evlog.ErrPoisoned, evlog.ErrClosed, evlog.ErrHookRequired, evlog.ErrBadOptions, evlog.ErrTooLarge,
-		context.Canceled, context.DeadlineExceeded,
-	} {
-		if errors.Is(err, final) {
-			return err
-		}
-	}
-	if err != nil {
-		err = &passingError{err}
-	}
-	return err
-}
-
-func passing(err error) bool {
-	var p *passingError
-	return errors.As(err, &p) || sqldb.IsFull(err)
 }

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -38,6 +40,9 @@ func ReadStatus(ctx context.Context, q DBTX) (Status, error) {
 		coalesce((SELECT ts_ms FROM main.evlog_outbox WHERE parked IS NULL ORDER BY id LIMIT 1), 0)
 		FROM main.evlog_outbox_relay WHERE one = 1`).
 		Scan(&s.Outbox, &s.LogID, &s.LogEnd, &s.Epoch, &s.IntentRows, &s.IntentOffset, &s.Queued, &s.Parked, &s.Kept, &oldest)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errNoRelayRow
+	}
 	if err != nil {
 		return s, wrap("status", tableError(err))
 	}

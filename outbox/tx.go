@@ -151,6 +151,19 @@ func (b *Box) session(ctx context.Context) (*session, error) {
 			return nil, errors.Join(fmt.Errorf("PRAGMA %s: %w", p.name, err), conn.Close())
 		}
 	}
+	// The journal is a setting of the connection, and the pool makes new ones.
+	var journal string
+	err = conn.QueryRowContext(nc, `PRAGMA journal_mode`).Scan(&journal)
+	if err == nil {
+		err = safeJournal(journal)
+	}
+	if err == nil {
+		err = b.present()
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -198,11 +211,16 @@ const (
 // patiently calls f until it returns something else than a busy error, ctx ends,
 // or it has taken too long.
 func (b *Box) patiently(ctx context.Context, f func() error) error {
-	start, wait := b.clock.Elapsed(), busyFirstWait
+	start, wait, told := b.clock.Elapsed(), busyFirstWait, false
 	for {
 		err := f()
-		if !sqldb.IsBusy(err) || b.clock.Elapsed()-start > busyFor {
+		waited := b.clock.Elapsed() - start
+		if !sqldb.IsBusy(err) || waited > busyFor {
 			return err
+		}
+		if waited > tellAfter && !told {
+			told = true
+			b.logger.Warn("outbox: the database is locked; waiting", "for_up_to", busyFor, "err", err)
 		}
 		if b.sleep(ctx, jitter(wait)) != nil {
 			return errors.Join(ctx.Err(), err)

@@ -36,6 +36,10 @@ func runBehaviour(t *testing.T, driver string, m Mode) {
 		{"panic", behavePanic},
 		{"panic_at_the_gate", behavePanicAtGate},
 		{"gives_up", behaveGivesUp},
+		{"ends_in_wait", behaveEndsInWait},
+		{"little_room", behaveLittleRoom},
+		{"database_gone", behaveDatabaseGone},
+		{"encode_grows", behaveEncode},
 		{"append_beside", behaveAppendBeside},
 		{"big_batches", behaveBatches},
 		{"in_a_bridge", behaveBridge},
@@ -388,6 +392,48 @@ func behaveBatches(e *env) error {
 	}
 	if s := box.Stats(); s.Relayed != 40 || s.Batches < 8 || s.Running {
 		return wrongf("%+v", s)
+	}
+	return nil
+}
+
+// Encode makes small rows large: the batch is bounded by what is appended. The
+// time of a record that has none is that of the row.
+func behaveEncode(e *env) error {
+	box := e.openBox(e.db, &outbox.Options{BatchBytes: 10_000, Encode: func(r outbox.Row) (evlog.Record, error) {
+		return evlog.Record{Value: append(r.Record.Value, make([]byte, 3000)...)}, nil
+	}})
+	when := time.UnixMilli(1_000_000).UTC()
+	err := box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for i := range 10 {
+			if err := box.Put(ctx, tx, evlog.Record{Value: []byte{byte(i)}, Time: when}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	if err := first(e.drained(), run.end()); err != nil {
+		return err
+	}
+	n := 0
+	for rec, err := range log.Reader().Records(e.ctx, 0) {
+		if err != nil {
+			return err
+		}
+		if rec.Value[0] != byte(n) || !rec.Time.Equal(when) {
+			return wrongf("record %d is number %d of %v", n, rec.Value[0], rec.Time)
+		}
+		n++
+	}
+	if s := box.Stats(); n != 10 || s.Batches != 4 {
+		return wrongf("%d records, %+v", n, s)
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,13 +131,15 @@ func behaveRowsDeleted(e *env) error {
 	return first(e.has("before", "a", "c"), e.drained(), run.end())
 }
 
-// A panic goes to the caller of Run. Where an intent is open, nobody can append
-// any more.
+// A panic in Encode is its row's error, and so is an error without a text: the
+// rows behind it are relayed.
 func behavePanic(e *env) error {
-	ouch := true
 	box := e.openBox(e.db, &outbox.Options{Encode: func(r outbox.Row) (evlog.Record, error) {
-		if ouch {
+		switch string(r.Record.Value) {
+		case "a":
 			panic("ouch")
+		case "b":
+			return r.Record, silent{}
 		}
 		return r.Record, nil
 	}})
@@ -142,23 +147,20 @@ func behavePanic(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := e.put(box, "a"); err != nil {
+	run := e.start(box, log)
+	if err := first(e.put(box, "a", "b", "c"), e.has("c"), run.end()); err != nil {
 		return err
 	}
-	panicked := func() (p any) {
-		defer func() { p = recover() }()
-		return box.Run(e.ctx, log)
-	}()
-	if panicked != "ouch" {
-		return wrongf("panicked with %v", panicked)
+	rows, err := outbox.Parked(e.ctx, e.db)
+	if err != nil || len(rows) != 2 || rows[0].Parked != "panic in Encode: ouch" || rows[1].Parked == "" {
+		return wrongf("parked: %+v, %v", rows, err)
 	}
-	if err := e.free(); err != nil {
-		return err
-	}
-	ouch = false
-	run := e.start(box, log) // outside the gate nothing was in doubt
-	return first(e.has("a"), e.drained(), run.end())
+	return nil
 }
+
+type silent struct{}
+
+func (silent) Error() string { return "" }
 
 // A panic while an intent is open: nobody can append until the log was opened
 // again, with the hook.
@@ -201,10 +203,12 @@ func behavePanicAtGate(e *env) error {
 	return first(e.has(strings.Repeat("x", 5000)), e.drained(), run.end())
 }
 
-// An intent that cannot be resolved: others wait at the gate. When the relay is
-// to stop all the same, it poisons the log, and the next opening resolves it.
+// A transaction has the database's lock, waits for the gate to append, and the
+// relay at the gate waits for the lock, to resolve an intent. The relay gives up:
+// it poisons the log, and the next opening resolves the intent.
 func behaveGivesUp(e *env) error {
-	box := e.openBox(e.db, &outbox.Options{Clock: quickClock{time.Now()}})
+	clock := newTestClock()
+	box := e.openBox(e.db, &outbox.Options{Clock: clock})
 	log, err := e.tryLog(box, e.dir)
 	if err != nil {
 		return err
@@ -237,11 +241,18 @@ func behaveGivesUp(e *env) error {
 	if err := is(err, context.DeadlineExceeded); err != nil || log.Stats().GateHolder != outbox.HookName {
 		return wrongf("somebody appends while an intent is open: %v, %+v", err, log.Stats())
 	}
-	run.stop()
+	appended := make(chan error, 1)
+	go func() {
+		_, err := log.Append(e.ctx, evlog.Record{Value: []byte("beside")})
+		appended <- err
+	}()
+	for len(run.done) == 0 && len(appended) == 0 { // since it first found the lock
+		clock.skip(time.Minute)
+		time.Sleep(time.Millisecond)
+	}
 	err = <-run.done
 	run.done <- err
-	_, appendErr := log.Append(e.ctx, evlog.Record{Value: []byte("beside")})
-	if err := first(is(err, evlog.ErrPoisoned), is(appendErr, evlog.ErrPoisoned)); err != nil {
+	if err := first(is(err, evlog.ErrPoisoned), is(<-appended, evlog.ErrPoisoned)); err != nil {
 		return err
 	}
 	_ = log.Close()
@@ -253,4 +264,92 @@ func behaveGivesUp(e *env) error {
 	}
 	run = e.start(box, log)
 	return first(e.has("a"), e.drained(), run.end())
+}
+
+// The relay's goroutine ends while it waits for the sync of a batch, which then
+// fails: its rows stay, and the next run settles what is open on the same log.
+func behaveEndsInWait(e *env) error {
+	armed := false
+	box := e.openBox(e.db, nil)
+	log, err := evlog.Open(e.ctx, e.dir, &evlog.Options{
+		OpenHook: box.Hook(), NoPreallocate: true, OnEvent: func(ev evlog.Event) {
+			if armed && ev.Kind == evlog.EventPoisoned {
+				runtime.Goexit()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.put(box, "a", "b"); err != nil {
+		return err
+	}
+	armed = true
+	e.fail.set(vfs.FailNth(vfs.OpSyncData, "*.log", 1, syscall.EIO))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = box.Run(e.ctx, log)
+	}()
+	<-done
+	armed = false
+	e.fail.clear()
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err != nil || s.Queued != 2 || s.IntentRows != 2 {
+		return wrongf("rows were deleted that are not durable: %+v, %v", s, err)
+	}
+	_ = log.Close()
+	if log, err = e.tryLog(box, e.dir); err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	return first(e.has("a", "b"), e.drained(), run.end())
+}
+
+// The disk has room for a part of a batch.
+func behaveLittleRoom(e *env) error {
+	log := e.openLog()
+	var want []string
+	for i := range 64 {
+		want = append(want, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 1000)))
+	}
+	if err := e.put(e.box, want...); err != nil {
+		return err
+	}
+	e.mem.SetCapacity(e.mem.Used() + 30_000)
+	run := e.start(e.box, log)
+	if !e.eventually(func() bool {
+		got, err := e.values(e.dir)
+		return err == nil && len(got) > 20
+	}) {
+		return wrongf("nothing is relayed into the room that there is: %+v", e.box.Stats())
+	}
+	e.mem.SetCapacity(-1)
+	if err := first(e.has(want...), e.drained(), run.end()); err != nil {
+		return err
+	}
+	if err := e.box.Stats().LastErr; err != nil {
+		return wrongf("LastErr is still %v", err)
+	}
+	return nil
+}
+
+// The file of the database is deleted, and made anew, under a relay.
+func behaveDatabaseGone(e *env) error {
+	if runtime.GOOS == "windows" {
+		return nil // no file that is open can be deleted there
+	}
+	run := e.start(e.box, e.openLog())
+	if err := first(e.put(e.box, "a"), e.has("a"), e.drained()); err != nil {
+		return err
+	}
+	for _, end := range []string{"-wal", "-shm", ""} {
+		if err := os.Remove(e.path + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	e.openBox(e.open(5000), nil)
+	err := <-run.done
+	run.done <- err
+	return is(err, outbox.ErrDatabaseGone)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ func (e *env) mismatch(want error, resend, drop []string) error {
 		return err
 	}
 	image := e.mem.KillImage()
+	resend, drop = slices.Clip(resend), slices.Clip(drop)
 	for policy, values := range map[outbox.Policy][]string{outbox.ResendIntent: resend, outbox.DropIntent: drop} {
 		c := *e
 		c.path = e.path + fmt.Sprint(policy)
@@ -80,8 +82,12 @@ func (e *env) mismatch(want error, resend, drop []string) error {
 			return err
 		}
 		run := c.start(c.box, log)
-		if err := first(c.has(values...), c.drained(), run.end(), log.Close()); err != nil {
+		if err := first(c.has(values...), c.put(c.box, "on"), c.has(append(values, "on")...), c.drained(), run.end(), log.Close()); err != nil {
 			return fmt.Errorf("policy %d: %w", policy, err)
+		}
+		// Gone on once, they belong together again.
+		if _, err := c.tryLog(c.openBox(c.db, nil), c.dir); err != nil {
+			return fmt.Errorf("policy %d, afterwards: %w", policy, err)
 		}
 	}
 	return nil
@@ -180,11 +186,46 @@ func checkDatabaseBehind(e *env) error {
 	if err := old.mismatch(outbox.ErrDatabaseBehind, []string{"a", "b"}, []string{"a", "b"}); err != nil {
 		return err
 	}
+	if err := checkDatabaseBehindWithIntent(e); err != nil {
+		return err
+	}
 	fresh := *e
 	fresh.path = e.path + ".new"
 	fresh.db = fresh.open(5000)
 	fresh.box = fresh.openBox(fresh.db, nil)
 	return fresh.mismatch(outbox.ErrDatabaseChanged, []string{"a", "b"}, []string{"a", "b"})
+}
+
+// An older database with an open intent, where the log has records of others by
+// now: the database is told, and the policy decides about the rows.
+func checkDatabaseBehindWithIntent(with *env) error {
+	e := *with
+	e.path, e.dir = with.path+".intent", "/intent"
+	e.db = e.open(5000)
+	e.box = e.openBox(e.db, nil)
+	if err := e.interrupted("a", "b"); err != nil {
+		return err
+	}
+	backup := e.path + ".backup"
+	if _, err := e.db.Exec(`VACUUM INTO ?1`, backup); err != nil {
+		return err
+	}
+	if _, err := e.db.Exec(`DELETE FROM evlog_outbox`); err != nil {
+		return err
+	}
+	log := e.openLog()
+	if _, err := log.Append(e.ctx, evlog.Record{Value: []byte("x")}, evlog.Record{Value: []byte("y")}); err != nil {
+		return err
+	}
+	run := e.start(e.box, log)
+	if err := first(e.put(e.box, "z"), e.has("before", "x", "y", "z"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	old := e
+	old.path = backup
+	old.db = old.open(5000)
+	old.box = old.openBox(old.db, nil)
+	return old.mismatch(outbox.ErrDatabaseBehind, []string{"before", "x", "y", "z", "a", "b"}, []string{"before", "x", "y", "z"})
 }
 
 // Repair has left offsets without records: what should have stood there is
