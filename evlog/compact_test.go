@@ -504,3 +504,55 @@ func TestCompact_BadOptions(t *testing.T) {
 		require.ErrorIs(t, onFS(t, vfs.NewMem()).refused(t, o), evlog.ErrBadOptions)
 	}
 }
+
+// A tombstone's grace ends when it should, also where the segment has a small
+// neighbour that was cleaned later: they are merged after it.
+func TestCompact_MergesAfterTheGrace(t *testing.T) {
+	p, _ := inMem(t)
+	clock := evlogtest.NewClock(time.UnixMilli(1_700_000_000_000))
+	l := p.open(t, &evlog.Options{Clock: clock, TombstoneGrace: time.Hour})
+	appendEach(t, p.ctx, l, rec("x", "1"), tombstone("a"))
+	require.NoError(t, l.Roll(p.ctx))
+	compact(t, p, l, fast())
+	clock.Advance(30 * time.Minute)
+	appendEach(t, p.ctx, l, rec("y", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	compact(t, p, l, fast())
+	require.Equal(t, []uint64{0, 2, 3}, p.image(t).Bases())
+	clock.Advance(30 * time.Minute)
+	compact(t, p, l, fast())
+	require.Len(t, p.all(t), 2)
+	require.Equal(t, []uint64{0, 3}, p.image(t).Bases())
+}
+
+// Retention removes a segment that is being compacted: it does not come back.
+func TestCompact_SegmentRemovedMeanwhile(t *testing.T) {
+	for at := 1; ; at++ {
+		p, _ := inMem(t)
+		l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20})
+		for i := range 3 {
+			appendEach(t, p.ctx, l, rec("a", fmt.Sprint(i)), rec("b", fmt.Sprint(i)))
+			require.NoError(t, l.Roll(p.ctx))
+		}
+		calls, removed := 0, false
+		o := fast()
+		o.Progress = func(int64, int64) {
+			if calls++; calls == at {
+				_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 2})
+				require.NoError(t, err)
+				removed = true
+			}
+		}
+		compact(t, p, l, o)
+		all := p.all(t)
+		require.Equal(t, []string{"4 a 2", "5 b 2"}, keysOf(all))
+		p.verified(t)
+		if !removed {
+			require.Greater(t, at, 6)
+			return
+		}
+		first, _, err := l.Reader().Bounds(p.ctx)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, first, uint64(2), "removed at step %d, and back", at)
+	}
+}

@@ -247,6 +247,8 @@ func TestCompact_SegmentInUse(t *testing.T) {
 	require.Zero(t, rep.Tombstones)
 	require.Len(t, p.all(t), 4)
 	require.NoError(t, errors.Join(f.Close(), d.Close()))
+	_, err = readAll(p.ctx, l.Reader())
+	require.NoError(t, err, "what the writer's own reader keeps open is no hindrance")
 	rep = compact(t, p, l, purging())
 	require.Empty(t, rep.Refused)
 	require.EqualValues(t, 1, rep.Tombstones)
