@@ -31,7 +31,11 @@
 //	...
 //	log, err := evlog.Open(ctx, "events", &evlog.Options{OpenHook: box.Hook()})
 //	...
-//	go func() { done <- box.Run(ctx, log) }()
+//	ctx, stop := context.WithCancel(ctx)
+//	go func() {
+//		defer stop() // if it ends by itself, so does all that waits for it
+//		done <- box.Run(ctx, log)
+//	}()
 //	...
 //	err = box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 //		if _, err := tx.ExecContext(ctx, `INSERT INTO orders ...`); err != nil {
@@ -43,7 +47,14 @@
 // Applications that keep their own transactions call [Box.Put] in them, and
 // [Box.Notify] after the commit. [Box.PutOnce] makes it harmless to do it again.
 // Other processes open an outbox too, and do not relay; the relay finds their rows
-// by polling. Other languages INSERT INTO evlog_outbox (key, value).
+// by polling. Other languages insert with
+//
+//	INSERT INTO evlog_outbox (key, value) VALUES (CAST(? AS BLOB), CAST(? AS BLOB))
+//
+// since both columns refuse TEXT. They may set ts_ms (milliseconds since 1970, now
+// by default), schema (0 to 65535) and dedupe, which is unique among the rows that
+// are queued or parked: INSERT OR IGNORE. Whether a row with the key is kept, only
+// evlog_outbox_kept knows.
 //
 // When the log fails, [Box.Run] ends, and the application opens the log again:
 // [Box.RunOpening] does both.

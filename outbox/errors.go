@@ -20,7 +20,7 @@ var (
 	// what was committed, and exactly once with it.
 	ErrUnsafe = errors.New("exactly once is not possible with this setting")
 	// ErrNoHook: the log was not opened with this outbox's Hook.
-	ErrNoHook = errors.New("the log was not opened with the hook of this outbox")
+	ErrNoHook = errors.New("the log was not opened with the hook of this outbox (evlog.Options.OpenHook: box.Hook())")
 	// ErrRelayRunning: a relay of this database runs already in this process.
 	ErrRelayRunning = errors.New("a relay of this outbox is running")
 	// ErrFenced: another relay has taken this outbox over, in another process and

@@ -35,7 +35,8 @@ type Event struct {
 	Wait   time.Duration
 }
 
-// Stats are counters since Open, and the present state of the relay.
+// Stats are counters since Open, and the present state of the relay. What is
+// queued, and since when, is in the database: see ReadStatus.
 type Stats struct {
 	Running bool
 	Relayed uint64 // rows that are durable in the log

@@ -22,7 +22,10 @@ func Example() {
 	log, err := evlog.Open(ctx, filepath.Join(dir, "events"), &evlog.Options{OpenHook: box.Hook()})
 	check(err)
 	relay := make(chan error, 1)
-	go func() { relay <- box.Run(ctx, log) }()
+	go func() {
+		defer stop() // if it ends by itself, so does what follows the log
+		relay <- box.Run(ctx, log)
+	}()
 
 	order := func(item string) error {
 		return box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -47,7 +50,9 @@ func Example() {
 		}
 	}
 	stop()
-	<-relay
+	if err := <-relay; !errors.Is(err, context.Canceled) {
+		check(err)
+	}
 	check(log.Close())
 	// Output:
 	// <nil> no such item <nil>
@@ -92,7 +97,10 @@ func ExampleBox_RunOpening() {
 		ended <- box.RunOpening(ctx, func(ctx context.Context) (*evlog.Log, error) {
 			log, err := evlog.Open(ctx, filepath.Join(dir, "events"), &evlog.Options{OpenHook: box.Hook()})
 			if err == nil {
-				opened <- log // the rest of the application appends and reads here
+				select {
+				case opened <- log: // the rest of the application appends and reads here
+				case <-ctx.Done():
+				}
 			}
 			return log, err
 		})

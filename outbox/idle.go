@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/outboxrule"
@@ -103,11 +104,16 @@ const pruneEvery = time.Minute
 func (r *relay) prune(ctx context.Context) error {
 	keep := r.b.opts.KeepFor
 	now := r.b.clock.Elapsed()
-	if keep == 0 || r.pruned != 0 && now-r.pruned < min(pruneEvery, keep) {
+	// Without KeepFor there is only what was kept before: it goes once.
+	if r.pruned != 0 && (keep == 0 || now-r.pruned < min(pruneEvery, keep)) {
 		return nil
 	}
 	err := r.transact(ctx, func(t *tx) error {
-		_, err := t.exec(`DELETE FROM main.evlog_outbox_kept WHERE relayed_ms < ?1`, r.b.clock.Now().Add(-keep).UnixMilli())
+		until := int64(math.MaxInt64)
+		if keep > 0 {
+			until = r.b.clock.Now().Add(-keep).UnixMilli()
+		}
+		_, err := t.exec(`DELETE FROM main.evlog_outbox_kept WHERE relayed_ms < ?1`, until)
 		return err
 	})
 	if err == nil {

@@ -19,18 +19,25 @@ const (
 const maxBatchBytes = 512 << 20
 
 // Policy says what to do when log and database do not belong together any more
-// (see ErrLogChanged and the errors beside it).
+// (see ErrLogChanged and the errors beside it). It decides about the rows of the
+// open intent, if there is one whose fate cannot be told. About the others it
+// cannot promise anything: those that a database lost that was put back are
+// queued there again and come twice (their UIDs are the same), and records that a
+// log lost that was put back are not relayed again, since their rows are gone.
+//
+// Set it for the one start that somebody has thought about. Left in place, it goes
+// on after the next mistake too.
 type Policy uint8
 
 const (
 	// Fail refuses to open the log. The default.
 	Fail Policy = iota
 	// ResendIntent goes on, and appends the rows of the open intent, of which
-	// nobody can tell whether they are in the log that is gone: none is lost, and
-	// some may come twice.
+	// nobody can tell whether they are in the log that is gone: none of them is
+	// lost, and some may come twice.
 	ResendIntent
 	// DropIntent goes on, and takes the rows of the open intent for relayed: none
-	// comes twice, and some may be lost.
+	// of them comes twice, and some may be lost.
 	DropIntent
 )
 
@@ -43,13 +50,14 @@ type Options struct {
 	// consumer can drop what a restored database sends again.
 	Encode func(Row) (evlog.Record, error)
 	// KeepFor keeps rows for so long after they were relayed, with their offsets:
-	// see Relayed. Dedupe keys are remembered as long. Default 0: rows are deleted.
+	// see Relayed. Dedupe keys are remembered as long. Default 0: rows are deleted,
+	// and so are those that were kept before.
 	KeepFor time.Duration
 	// Policy is what to do with a log that does not fit. Default Fail.
 	Policy Policy
 
 	// BatchRows and BatchBytes bound what the relay appends at once, by number and
-	// by the size of keys and values. There is no waiting: what was committed
+	// by the size of the records; a larger record goes alone. There is no waiting: what was committed
 	// while the last batch was at work is the next one. Defaults 1000 and 4 MiB.
 	BatchRows  int
 	BatchBytes int64
@@ -62,7 +70,8 @@ type Options struct {
 	// and, for EventResolved and EventMismatch, on the one that opens the log. It
 	// must be quick. Nil is none.
 	OnEvent func(Event)
-	// Logger gets what happened. Nil is silent.
+	// Logger gets what happened: rows that were parked, what is in the way of the
+	// relay and when it is gone, and what opening found. Nil is silent.
 	Logger *slog.Logger
 	// Clock replaces the system's clock. Nil is the system's.
 	Clock evlog.Clock

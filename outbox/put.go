@@ -19,7 +19,8 @@ import (
 // without one is now; Offset is ignored.
 //
 // A *sql.DB, or a transaction that SQLite has rolled back meanwhile, is
-// ErrNotInTx. After an error roll the transaction back. What a record may be is
+// ErrNotInTx. A transaction of another database that has an outbox too is not
+// noticed: the records go there. After an error roll the transaction back. What a record may be is
 // found out by the relay: one that is too large for the log is parked there.
 func (b *Box) Put(ctx context.Context, tx DBTX, records ...evlog.Record) error {
 	if err := b.inTransaction(ctx, tx); err != nil {
@@ -134,7 +135,12 @@ func nullIfEmpty(b []byte) any {
 //
 // fn's context has the values of ctx and does not end, because SQLite rolls a
 // transaction back in which a statement is cancelled. If that happens all the
-// same (a full disk, INSERT OR ROLLBACK), InTx returns ErrNotInTx.
+// same (a full disk, INSERT OR ROLLBACK), InTx returns ErrNotInTx. fn must not
+// end the transaction itself.
+//
+// fn must neither call InTx, which would wait for its own lock for a minute, nor
+// append to the log: the relay may be at the log's gate and need the lock. If both
+// wait for each other, the relay poisons the log after 5 s.
 //
 // After an error nothing was committed, unless it is an I/O error of the commit
 // itself, which leaves that open: PutOnce makes it harmless to try again.

@@ -20,7 +20,7 @@ import (
 //   - with the log's error when the log was closed (evlog.ErrClosed) or a write to
 //     it has failed (evlog.ErrPoisoned): close it, open it again with Hook, and
 //     call Run again, or let RunOpening do that;
-//   - with ErrFenced, ErrRelayRunning or ErrNoHook;
+//   - with ErrFenced, ErrRelayRunning, ErrNoHook, ErrDatabaseGone or ErrUnsafe;
 //   - with any other error of the database.
 //
 // Nothing of Run runs any more when it has returned. However it ends, and if the

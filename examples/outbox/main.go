@@ -82,13 +82,17 @@ func run(ctx context.Context, seed uint64, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 
-	relaying, stop := context.WithCancel(ctx)
+	// If the relay ends by itself, so does all that waits for the log.
+	ctx, stop := context.WithCancel(ctx)
 	relayed := make(chan error, 1)
-	go func() { relayed <- box.Run(relaying, log) }()
+	go func() {
+		defer stop()
+		relayed <- box.Run(ctx, log)
+	}()
 	defer func() {
 		stop()
 		if end := <-relayed; !errors.Is(end, context.Canceled) {
-			err = errors.Join(err, end)
+			err = errors.Join(end, err)
 		}
 	}()
 	s := &service{db: db, box: box}

@@ -245,11 +245,23 @@ func behaveKeep(e *env) error {
 		}
 	}
 	clock.skip(2 * time.Hour)
-	if !e.eventually(func() bool {
+	none := func() bool {
 		s, err := outbox.ReadStatus(e.ctx, e.db)
 		return err == nil && s.Kept == 0
-	}) {
+	}
+	if !e.eventually(none) {
 		return wrongf("kept for ever")
+	}
+	// Without KeepFor what was kept before goes.
+	if err := first(e.put(box, "d"), e.has("a", "b", "c", "d"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	if none() {
+		return wrongf("not kept")
+	}
+	run = e.start(e.box, e.openLog())
+	if !e.eventually(none) {
+		return wrongf("kept for ever, without KeepFor")
 	}
 	return run.end()
 }

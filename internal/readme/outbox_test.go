@@ -11,8 +11,6 @@ import (
 )
 
 func outOfSQLite(ctx context.Context, db *sql.DB, seen func(*evlog.Log) error) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	// region: outbox
 	box, err := outbox.Open(ctx, db, nil) // creates its tables
 	if err != nil {
@@ -23,8 +21,12 @@ func outOfSQLite(ctx context.Context, db *sql.DB, seen func(*evlog.Log) error) e
 		return err
 	}
 	defer log.Close()
+	ctx, stop := context.WithCancel(ctx)
 	relay := make(chan error, 1)
-	go func() { relay <- box.Run(ctx, log) }() // until ctx ends
+	go func() {
+		defer stop() // if it ends by itself, so does all that waits for it
+		relay <- box.Run(ctx, log)
+	}()
 
 	err = box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, total) VALUES (42, 1999)`); err != nil {
