@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/strict"
 )
 
 // Run delivers the records of log to handle, in order and one at a time, from
@@ -142,7 +143,7 @@ func (c *consumer) read(ctx context.Context) error {
 	if c.UntilEnd {
 		records = c.log.Records
 	}
-	for rec, err := range records(ctx, c.next) {
+	for rec, err := range records(strict.Context(ctx), c.next) {
 		if err == nil {
 			err = c.take(ctx, rec)
 		}

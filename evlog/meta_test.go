@@ -84,7 +84,7 @@ func TestMeta_ZeroKeepsAndSetStores(t *testing.T) {
 			c.HoldFor, c.HoldBytes, c.HoldAge = []string{"a", "b"}, 9, time.Minute
 		}},
 		{"nil keeps holds and limits", &evlog.Options{}, func(*evlog.StoredConfig) {}},
-		{"negative turns limits off", &evlog.Options{MaxAge: -time.Second, MaxBytes: -1, MaxRecords: -1, HoldBytes: -1}, func(c *evlog.StoredConfig) {
+		{"negative turns limits off", &evlog.Options{MaxAge: -1, MaxBytes: -1, MaxRecords: -1, HoldBytes: -1}, func(c *evlog.StoredConfig) {
 			c.MaxAge, c.MaxBytes, c.MaxRecords, c.HoldBytes = 0, 0, 0, 0
 		}},
 		{"an empty list holds for nobody", &evlog.Options{HoldFor: []string{}, HoldAge: -time.Second}, func(c *evlog.StoredConfig) {

@@ -124,6 +124,8 @@ type Options struct {
 	// MaxBytes is what all files of the log may take together: segments, indexes,
 	// and what recovery kept aside. It needs at least one closed segment to remove,
 	// so segments are not larger than a quarter of it, whatever SegmentBytes says.
+	// Appending does not wait for removals: under a stream of records the files
+	// take more for a moment.
 	MaxBytes int64
 	// MaxRecords is the number of newest records that stay; a segment goes when
 	// newer ones hold as many.
@@ -215,6 +217,8 @@ type ReaderOptions struct {
 	// OnBehind is asked where an iterator has fallen behind retention, with what
 	// it wanted and the first offset left. True: it goes on there. False, and
 	// nil: it ends with the *OffsetError. It is called on the iterating goroutine.
+	// Consumers and tables (packages cursor, sqlbridge, table) decide that for
+	// themselves, and do not ask it.
 	OnBehind func(*OffsetError) bool
 	// PollInterval is how often a follower looks for new records where the
 	// system sends no file events. Default 1 ms after activity, growing to
@@ -227,6 +231,10 @@ type ReaderOptions struct {
 	// Clock replaces the system's clock. Nil is the system's.
 	Clock Clock
 }
+
+// inPart reports whether a span is not of whole milliseconds. Negative ones turn
+// something off, whatever their size.
+func inPart(d time.Duration) bool { return d > 0 && d%time.Millisecond != 0 }
 
 func badOption(field, format string, args ...any) error {
 	return fmt.Errorf("evlog: options: %s %s: %w", field, fmt.Sprintf(format, args...), ErrBadOptions)
@@ -248,19 +256,19 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("Sync", "is %d", c.Sync)
 	case c.SyncInterval < 0 || c.SyncInterval%time.Millisecond != 0:
 		return c, badOption("SyncInterval", "is %v, not whole milliseconds above 0", c.SyncInterval)
-	case c.SegmentAge%time.Millisecond != 0:
+	case inPart(c.SegmentAge):
 		return c, badOption("SegmentAge", "is %v, not whole milliseconds", c.SegmentAge)
 	case c.Compact > On:
 		return c, badOption("Compact", "is %d", c.Compact)
 	case !(c.MinDirtyRatio >= 0 && c.MinDirtyRatio <= 1):
 		return c, badOption("MinDirtyRatio", "is %v, not above 0 and up to 1", c.MinDirtyRatio)
-	case c.MinLag%time.Millisecond != 0:
+	case inPart(c.MinLag):
 		return c, badOption("MinLag", "is %v, not whole milliseconds", c.MinLag)
-	case c.TombstoneGrace%time.Millisecond != 0:
+	case inPart(c.TombstoneGrace):
 		return c, badOption("TombstoneGrace", "is %v, not whole milliseconds", c.TombstoneGrace)
-	case c.MaxAge%time.Millisecond != 0:
+	case inPart(c.MaxAge):
 		return c, badOption("MaxAge", "is %v, not whole milliseconds", c.MaxAge)
-	case c.HoldAge%time.Millisecond != 0:
+	case inPart(c.HoldAge):
 		return c, badOption("HoldAge", "is %v, not whole milliseconds", c.HoldAge)
 	case slices.Contains(c.HoldFor, ""):
 		return c, badOption("HoldFor", "has an empty name")

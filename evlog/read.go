@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/strict"
 )
 
 // Records yields the records from offset from on, in order, up to the durable
@@ -125,14 +126,18 @@ func (w *walker) await(ctx context.Context, wait func(context.Context, uint64) e
 
 // iterate makes a walker that goes on, if it may, where it falls behind.
 func (r *Reader) iterate(ctx context.Context, from uint64) (*walker, error) {
+	ask := r.opts.OnBehind
+	if strict.Is(ctx) {
+		ask = nil
+	}
 	for {
 		w, err := r.start(ctx, from)
 		if err == nil {
-			w.onBehind = r.opts.OnBehind
+			w.onBehind = ask
 			return w, nil
 		}
 		var behind *OffsetError
-		if r.opts.OnBehind == nil || !errors.As(err, &behind) || from >= behind.First || !r.opts.OnBehind(behind) {
+		if ask == nil || !errors.As(err, &behind) || from >= behind.First || !ask(behind) {
 			return nil, err
 		}
 		from = behind.First

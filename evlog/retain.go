@@ -129,7 +129,7 @@ func (r *Reader) planRetain(ctx context.Context, l limits, d format.Durable) (*r
 }
 
 func (o *RetainOptions) check() error {
-	if o.MaxAge%time.Millisecond != 0 {
+	if inPart(o.MaxAge) {
 		return badOption("MaxAge", "is %v, not whole milliseconds", o.MaxAge)
 	}
 	return nil

@@ -2,6 +2,7 @@ package evlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -18,18 +19,31 @@ func (r *Reader) OffsetAt(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	offset, err := r.firstAt(ctx, t.UnixMilli(), d)
+	for tries := 0; fellBehind(err) && tries < maxVanished; tries++ {
+		offset, err = r.firstAt(ctx, t.UnixMilli(), d) // retention was at work
+	}
+	if err == io.EOF {
+		return max(d.NextOffset, r.lowest()),
+			fmt.Errorf("evlog: first record at %s: %w", t.UTC().Format(time.RFC3339Nano), ErrNotFound)
+	}
+	return offset, r.closedOr(err)
+}
+
+func (r *Reader) firstAt(ctx context.Context, ms int64, d format.Durable) (uint64, error) {
 	segments, err := r.list()
 	if err != nil {
 		return 0, err
 	}
 	w := r.newWalker(0, d)
 	defer w.close()
-	offset, err := w.firstAt(ctx, segments, t.UnixMilli())
-	if err == io.EOF {
-		return max(d.NextOffset, r.lowest()),
-			fmt.Errorf("evlog: first record at %s: %w", t.UTC().Format(time.RFC3339Nano), ErrNotFound)
-	}
-	return offset, r.closedOr(err)
+	return w.firstAt(ctx, segments, ms)
+}
+
+// fellBehind reports whether retention has removed what was about to be read.
+func fellBehind(err error) bool {
+	var behind *OffsetError
+	return errors.As(err, &behind) && behind.Asked < behind.First
 }
 
 // firstAt returns the offset of the first record with a time of ms or later;

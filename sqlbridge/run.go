@@ -7,6 +7,7 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/strict"
 )
 
 // Run applies the records of log from the cursor of the consumer name on, in
@@ -72,7 +73,7 @@ func (a *applier) follow(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.fill(reading, records(reading, a.next))
+		f.fill(reading, records(strict.Context(reading), a.next))
 	}()
 	defer func() { // also when the handler panics
 		stop()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/strict"
 )
 
 // DefaultMaxBytes is the memory that a view may take if nothing else is said.
@@ -118,7 +119,7 @@ func (t *Table) build(ctx context.Context) error {
 }
 
 func (t *Table) fill(ctx context.Context, s *state, first, end uint64) error {
-	for rec, err := range t.log.Records(ctx, first) {
+	for rec, err := range t.log.Records(strict.Context(ctx), first) {
 		if err == nil {
 			t.mu.Lock() // for Bytes
 			err = s.apply(rec)
@@ -157,7 +158,7 @@ func (t *Table) run(ctx context.Context) {
 }
 
 func (t *Table) follow(ctx context.Context) error {
-	for rec, err := range t.log.Follow(ctx, t.Next()) {
+	for rec, err := range t.log.Follow(strict.Context(ctx), t.Next()) {
 		if err == nil {
 			err = t.apply(rec)
 		}
@@ -299,7 +300,7 @@ func (t *Table) onlyHoles(ctx context.Context, at, next uint64) (bool, error) {
 	if err != nil || end < next {
 		return false, t.orStopped(err)
 	}
-	for rec, err := range t.log.Records(ctx, at) {
+	for rec, err := range t.log.Records(strict.Context(ctx), at) {
 		if overtaken(err) {
 			return false, nil // the view will find out
 		}

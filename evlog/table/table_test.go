@@ -432,3 +432,32 @@ func (l *fakeLog) Follow(ctx context.Context, from uint64) iter.Seq2[evlog.Recor
 		}
 	}
 }
+
+// A reader that is told to go on where retention has overtaken it does not do so
+// under a table: what was deleted meanwhile would stay in it for ever.
+func TestTable_OfAReaderThatGoesOn(t *testing.T) {
+	dir := evlogtest.NewDir(t)
+	l := dir.Open(&evlog.Options{SegmentBytes: 100, NoRetention: true})
+	ctx := t.Context()
+	// It looks again only when everything below has happened.
+	r := dir.Reader(&evlog.ReaderOptions{
+		PollInterval: time.Second, NoFileEvents: true,
+		OnBehind: func(*evlog.OffsetError) bool { return true },
+	})
+	put := func(r evlog.Record) {
+		_, err := l.Append(ctx, r)
+		require.NoError(t, err)
+		require.NoError(t, l.Roll(ctx))
+	}
+	put(kv("a", "1"))
+	put(kv("b", "1"))
+	v := open(t, ctx, r, nil)
+	put(kv("a", ""))
+	for i := range 5 {
+		put(kv(fmt.Sprint("c", i), "1"))
+	}
+	_, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
+	require.NoError(t, err)
+	require.NoError(t, v.Wait(ctx, l.Stats().NextOffset))
+	require.Equal(t, map[string]string{"c2": "1", "c3": "1", "c4": "1"}, values(v))
+}
