@@ -91,7 +91,7 @@ func (r *relay) encodeRow(row Row) (rec evlog.Record, err error) {
 		}
 	}()
 	if rec, err = r.b.opts.Encode(row); err != nil && err.Error() == "" {
-		err = fmt.Errorf("Encode: an error without a text: %T", err)
+		err = fmt.Errorf("an error without a text from Encode: %T", err)
 	}
 	return rec, err
 }

@@ -32,17 +32,3 @@ func (c *testClock) Timer(d time.Duration) (<-chan time.Time, func()) {
 	t := time.NewTimer(d)
 	return t.C, func() { t.Stop() }
 }
-
-// quickClock makes the relay wait a hundredth of what it would.
-type quickClock struct{ start time.Time }
-
-const quicker = 100
-
-func (quickClock) Now() time.Time { return time.Now() }
-
-func (c quickClock) Elapsed() time.Duration { return quicker * time.Since(c.start) }
-
-func (quickClock) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d / quicker)
-	return t.C, func() { t.Stop() }
-}
