@@ -439,7 +439,7 @@ func TestTable_OfAReaderThatGoesOn(t *testing.T) {
 	dir := evlogtest.NewDir(t)
 	l := dir.Open(&evlog.Options{SegmentBytes: 100, NoRetention: true})
 	ctx := t.Context()
-	// It looks again only when everything below has happened.
+	// It looks again only when everything below has happened, as a rule.
 	r := dir.Reader(&evlog.ReaderOptions{
 		PollInterval: time.Second, NoFileEvents: true,
 		OnBehind: func(*evlog.OffsetError) bool { return true },
@@ -459,5 +459,7 @@ func TestTable_OfAReaderThatGoesOn(t *testing.T) {
 	_, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
 	require.NoError(t, err)
 	require.NoError(t, v.Wait(ctx, l.Stats().NextOffset))
-	require.Equal(t, map[string]string{"c2": "1", "c3": "1", "c4": "1"}, values(v))
+	// Whether it was overtaken, or had seen the deletion before.
+	require.NotContains(t, values(v), "a")
+	require.Contains(t, values(v), "c4")
 }
