@@ -459,7 +459,11 @@ func TestTable_OfAReaderThatGoesOn(t *testing.T) {
 	_, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
 	require.NoError(t, err)
 	require.NoError(t, v.Wait(ctx, l.Stats().NextOffset))
-	// Whether it was overtaken, or had seen the deletion before.
-	require.NotContains(t, values(v), "a")
-	require.Contains(t, values(v), "c4")
+	// What is left is either of the log as it is, where the view was overtaken, or
+	// of all of it, where a quick reader had seen that before the removal.
+	left := map[string]string{"c2": "1", "c3": "1", "c4": "1"}
+	if all := values(v); len(all) > len(left) {
+		maps.Copy(left, map[string]string{"b": "1", "c0": "1", "c1": "1"})
+	}
+	require.Equal(t, left, values(v))
 }
