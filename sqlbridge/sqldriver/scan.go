@@ -86,6 +86,16 @@ func (c *scan) divide(lo, hi uint64) error {
 	if err != nil {
 		return err
 	}
+	// What was removed before that is in none of them.
+	bases, err := c.s.reader.Bases(c.s.ctx)
+	if err != nil {
+		return err
+	}
+	if len(bases) > 0 {
+		if err := c.s.goOn(lo, bases[0]); err != nil {
+			return err
+		}
+	}
 	for _, p := range parts {
 		if p.From, p.To = max(p.From, lo), min(p.To, hi); p.From < p.To {
 			c.ranges = append(c.ranges, p)
@@ -106,7 +116,7 @@ func (c *scan) get(p evlog.Prefix, offset uint64) error {
 		return nil
 	}
 	if err != nil {
-		_, err = c.s.view.retryAt(err)
+		_, err = c.s.retryAt(err)
 		return err
 	}
 	c.s.view.began(offset)
@@ -197,6 +207,9 @@ func (c *scan) openAt(from uint64) error {
 		}
 		if len(bases) > 0 {
 			c.floor = bases[0]
+			if err := c.s.goOn(c.to.From, c.floor); err != nil {
+				return err
+			}
 			c.view.began(max(c.floor, c.to.From))
 		}
 		if seq = part.Backward(ctx); exact {
@@ -220,7 +233,7 @@ func (c *scan) begun(err error) (again bool, _ error) {
 		c.view.began(c.from)
 		return false, nil
 	}
-	at, err := c.view.retryAt(err)
+	at, err := c.s.retryAt(err)
 	if err != nil {
 		return false, err
 	}
@@ -242,10 +255,8 @@ func (c *scan) exhausted() error {
 	if err != nil {
 		return err
 	}
-	if len(bases) > 0 && bases[0] > max(c.floor, c.to.From) {
-		return fmt.Errorf("sqldriver: %w", &evlog.OffsetError{
-			Asked: max(c.floor, c.to.From), First: bases[0], Next: c.view.Next(),
-		})
+	if from := max(c.floor, c.to.From); len(bases) > 0 && bases[0] > from {
+		return c.s.removed(from, bases[0])
 	}
 	return nil
 }

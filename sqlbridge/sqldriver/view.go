@@ -145,13 +145,40 @@ func (v *view) began(from uint64) {
 }
 
 // retryAt says where to begin in place of an offset that reading refused with err:
-// at the first record left, unless this statement has read lower ones, which
-// retention has removed since.
-func (v *view) retryAt(err error) (uint64, error) {
+// at the first record left.
+func (s *session) retryAt(err error) (uint64, error) {
 	var below *evlog.OffsetError
-	if !errors.As(err, &below) || below.Asked >= below.First || v.begun != 0 && v.begun-1 < below.First {
+	if !errors.As(err, &below) || below.Asked >= below.First {
 		return 0, err
 	}
-	v.low = max(v.low, below.First)
-	return v.low, nil
+	err = s.goOn(below.Asked, below.First)
+	return s.view.low, err
+}
+
+// goOn lets reading that was to begin at from do so at first, which is what
+// retention has left. That is refused where this statement has read lower ones, or
+// would see nothing of a log that has records: it would see a state that never was.
+func (s *session) goOn(from, first uint64) error {
+	v := &s.view
+	if from >= first {
+		return nil
+	}
+	overtaken := v.begun != 0 && v.begun-1 < first || v.taken && first > v.Next()
+	if v.taken && first == v.Next() {
+		now, err := s.reader.Prefix(s.ctx)
+		if err != nil {
+			return err
+		}
+		overtaken = overtaken || now.Next() > v.Next()
+	}
+	if overtaken {
+		return s.removed(from, first)
+	}
+	v.low = max(v.low, first)
+	return nil
+}
+
+// removed is the error where retention has removed what was to be read.
+func (s *session) removed(from, first uint64) error {
+	return fmt.Errorf("sqldriver: %w", &evlog.OffsetError{Asked: from, First: first, Next: s.view.Next()})
 }

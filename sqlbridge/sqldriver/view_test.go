@@ -266,3 +266,94 @@ func TestLists(t *testing.T) {
 		require.ErrorIs(t, err, sqldriver.ErrNotAllowed)
 	}
 }
+
+// What a statement sees can be gone before it has read any of it. That is an
+// error: no rows would say that the log was empty.
+func TestView_OvertakenBeforeRead(t *testing.T) {
+	for _, q := range []string{
+		`SELECT offset FROM log`,
+		`SELECT offset FROM log ORDER BY offset DESC`,
+		`SELECT offset FROM log WHERE key = 'k1'`,
+		`SELECT offset FROM log WHERE key = 'k1' ORDER BY offset DESC`,
+		`SELECT offset FROM log WHERE ts_ms >= 0`,
+		`SELECT count(*), max(offset) FROM log`,
+	} {
+		for _, after := range []int{0, 1, 3} {
+			p := onDisk(t)
+			l, err := evlog.Open(p.ctx, p.dir, nil)
+			require.NoError(t, err)
+			more := func(n int) {
+				for range n {
+					_, err := l.Append(p.ctx, evlog.Record{Key: []byte("k1"), Value: []byte("v")})
+					require.NoError(t, err)
+				}
+				require.NoError(t, l.Roll(p.ctx))
+			}
+			more(4)
+			tx, err := p.open(t, "").BeginTx(p.ctx, &sql.TxOptions{ReadOnly: true})
+			require.NoError(t, err)
+			mustQuery(t, tx, `SELECT base FROM segments`) // now the view is taken, and no record was read
+			more(after)
+			more(1)
+			_, err = l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 1})
+			require.NoError(t, err)
+			_, err = query(p.ctx, tx, q)
+			require.ErrorIs(t, err, evlog.ErrOffsetOutOfRange, "%s, %d more", q, after)
+			require.NoError(t, tx.Rollback())
+			require.NoError(t, l.Close())
+		}
+	}
+}
+
+// Once a statement has read from the log, all of it sees what was there then,
+// however it looks for it.
+func TestView_OvertakenBetweenReads(t *testing.T) {
+	for _, q := range []string{
+		`SELECT offset FROM log`,
+		`SELECT offset FROM log ORDER BY offset DESC`,
+		`SELECT offset FROM log WHERE key = 'k1'`,
+		`SELECT offset FROM log WHERE key = 'k1' ORDER BY offset DESC`,
+		`SELECT offset FROM log WHERE ts_ms >= 0`,
+		`SELECT offset FROM log WHERE ts_ms >= 0 ORDER BY offset DESC`,
+		`SELECT offset FROM log WHERE offset = 1`,
+	} {
+		p := onDisk(t)
+		l, err := evlog.Open(p.ctx, p.dir, nil)
+		require.NoError(t, err)
+		for range 3 {
+			_, err := l.Append(p.ctx, evlog.Record{Key: []byte("k1")}, evlog.Record{Key: []byte("k1")})
+			require.NoError(t, err)
+			require.NoError(t, l.Roll(p.ctx))
+		}
+		tx, err := p.open(t, "").BeginTx(p.ctx, &sql.TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		require.Equal(t, []string{"0"}, mustQuery(t, tx, `SELECT offset FROM log LIMIT 1`))
+		_, err = l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 4})
+		require.NoError(t, err)
+		require.Equal(t, []string{"3"}, mustQuery(t, tx, `SELECT offset FROM log WHERE offset = 3`), "still there")
+		_, err = query(p.ctx, tx, q)
+		require.ErrorIs(t, err, evlog.ErrOffsetOutOfRange, q)
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, l.Close())
+	}
+}
+
+// A log that retention has emptied is empty, and no error.
+func TestView_AllRetained(t *testing.T) {
+	p := onDisk(t)
+	l, err := evlog.Open(p.ctx, p.dir, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	_, err = l.Append(p.ctx, evlog.Record{Time: time.Now().Add(-time.Hour)})
+	require.NoError(t, err)
+	require.NoError(t, l.Roll(p.ctx))
+	_, err = l.Retain(p.ctx, evlog.RetainOptions{MaxBytes: 1})
+	require.NoError(t, err)
+	bases, err := l.Reader().Bases(p.ctx)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1}, bases)
+	db := p.open(t, "")
+	for _, q := range []string{`SELECT offset FROM log`, `SELECT offset FROM log ORDER BY offset DESC`, `SELECT offset FROM log WHERE offset = 0`} {
+		require.Empty(t, mustQuery(t, db, q), q)
+	}
+}
