@@ -39,14 +39,18 @@ type compactor struct {
 	hasJumped             bool
 }
 
-func (k *compactor) start(l *Log) {
+// prepare comes before any goroutine that may roll: rolled is then called.
+func (k *compactor) prepare(l *Log) {
 	k.l = l
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.one, k.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	k.done = make(chan struct{})
 	k.since = l.act.base
 	k.wall, k.elapsed = sinceEpoch(l.clock.Now()), l.clock.Elapsed()
-	if !l.config.Compact || l.opts.NoCompaction {
+}
+
+func (k *compactor) start() {
+	if l := k.l; !l.config.Compact || l.opts.NoCompaction {
 		close(k.done)
 		return
 	}

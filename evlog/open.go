@@ -135,11 +135,12 @@ func (l *Log) begin(names []string) {
 	l.closed.activeRecords.Store(int64(a.index.header.Records))
 	l.reader = newLogReader(l)
 	l.retain.prepare(l)
+	l.compact.prepare(l)
 	l.house.start(l, names)
 	l.zero.start(l)
 	l.zero.use(a.base, a.pos)
 	l.flush.start(l)
-	l.compact.start(l)
+	l.compact.start()
 }
 
 // runHook runs the open hook. The log is recovered and readable, and nothing
