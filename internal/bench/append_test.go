@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 // appender is what the sides of BenchmarkAppend are made from.
@@ -22,10 +24,10 @@ func BenchmarkAppend(b *testing.B) {
 	for _, callers := range []int{1, 8, 64, 256} {
 		for _, file := range []string{"zeroed", "growing"} {
 			b.Run(fmt.Sprintf("value=100B/callers=%d/file=%s", callers, file), func(b *testing.B) {
-				a := &appender{b, makeRecords(1024, 100), callers}
-				sides := []*side{a.evlog("evlog", callers, file == "growing")}
+				a := &appender{b, limit.Records(1024, 100), callers}
+				sides := []*turns.Side{a.evlog("evlog", callers, file == "growing")}
 				if file == "zeroed" {
-					sides = append(sides, a.limit("limit", limitZeroed), a.limit("growing", 0))
+					sides = append(sides, a.limit("limit", limit.Zeroed), a.limit("growing", 0))
 				} else {
 					sides = append(sides, a.limit("limit", 0))
 				}
@@ -35,51 +37,51 @@ func BenchmarkAppend(b *testing.B) {
 				if file == "zeroed" && callers <= 64 {
 					sides = append(sides, a.sqlite())
 				}
-				takeTurns(b, recordSize(100), sides...)
+				turns.Take(b, limit.RecordSize(100), sides...)
 			})
 		}
 	}
 }
 
-func (a *appender) evlog(name string, callers int, growing bool) *side {
+func (a *appender) evlog(name string, callers int, growing bool) *turns.Side {
 	l := openLog(a.b, a.b.TempDir(), &evlog.Options{NoPreallocate: growing})
-	s := &side{name: name, ops: syncsInTurn * callers}
-	s.syncs = func() uint64 { return l.Stats().Syncs }
+	s := &turns.Side{Name: name, Ops: syncsInTurn * callers}
+	s.Syncs = func() uint64 { return l.Stats().Syncs }
 	op := func(i int) {
 		if _, err := l.Append(background, a.records[i%len(a.records)]); err != nil {
 			a.b.Error(err)
 		}
 	}
-	s.run = func(ops int) { s.lat.together(callers, ops, op) }
-	new(latencies).together(callers, 2*callers, op) // warm
+	s.Run = func(ops int) { s.Lat.Together(callers, ops, op) }
+	new(turns.Latencies).Together(callers, 2*callers, op) // warm
 	return s
 }
 
 // limit commits the records of all callers together, without waiting for them
 // or waking them.
-func (a *appender) limit(name string, zeroed int64) *side {
-	l := newLimitLog(a.b, zeroed)
-	s := &side{name: name, ops: syncsInTurn * a.callers}
-	s.before = func() { l.room(int64(s.ops) * recordSize(100)) }
-	s.run = func(ops int) {
+func (a *appender) limit(name string, zeroed int64) *turns.Side {
+	l := limit.New(a.b, zeroed)
+	s := &turns.Side{Name: name, Ops: syncsInTurn * a.callers}
+	s.Before = func() { l.Room(int64(s.Ops) * limit.RecordSize(100)) }
+	s.Run = func(ops int) {
 		for i := 0; i < ops; i += a.callers {
 			start := time.Now()
 			at := i % len(a.records)
-			l.add(a.records[at : at+a.callers]...)
-			l.write()
-			l.sync()
-			s.lat = append(s.lat, time.Since(start))
+			l.Add(a.records[at : at+a.callers]...)
+			l.Write()
+			l.Sync()
+			s.Lat = append(s.Lat, time.Since(start))
 		}
 	}
 	return s
 }
 
-func (a *appender) sqlite() *side {
+func (a *appender) sqlite() *turns.Side {
 	db := newSQLite(a.b)
-	s := &side{name: "sqlite", ops: syncsInTurn / a.callers * a.callers}
-	s.run = func(ops int) {
+	s := &turns.Side{Name: "sqlite", Ops: syncsInTurn / a.callers * a.callers}
+	s.Run = func(ops int) {
 		now := time.Now().UnixMilli()
-		s.lat.together(a.callers, ops, func(i int) { db.append(a.records[i%len(a.records)], now) })
+		s.Lat.Together(a.callers, ops, func(i int) { db.append(a.records[i%len(a.records)], now) })
 	}
 	return s
 }
@@ -88,41 +90,41 @@ func BenchmarkAppendBatch(b *testing.B) {
 	const batch = 1000
 	for _, valueBytes := range []int{100, 1 << 10} {
 		b.Run(fmt.Sprintf("value=%s/batch=%d", sizeName(int64(valueBytes)), batch), func(b *testing.B) {
-			records := makeRecords(batch, valueBytes)
-			takeTurns(b, recordSize(valueBytes), batchEvlog(b, records),
-				batchLimit(b, "limit", records, 0), batchLimit(b, "zeroed", records, limitZeroed))
+			records := limit.Records(batch, valueBytes)
+			turns.Take(b, limit.RecordSize(valueBytes), batchEvlog(b, records),
+				batchLimit(b, "limit", records, 0), batchLimit(b, "zeroed", records, limit.Zeroed))
 		})
 	}
 }
 
 const batchesInTurn = 20
 
-func batchEvlog(b *testing.B, records []evlog.Record) *side {
+func batchEvlog(b *testing.B, records []evlog.Record) *turns.Side {
 	l := openLog(b, b.TempDir(), &evlog.Options{SegmentBytes: 1 << 30})
-	s := &side{name: "evlog", ops: batchesInTurn * len(records)}
-	s.syncs = func() uint64 { return l.Stats().Syncs }
-	s.run = func(ops int) {
+	s := &turns.Side{Name: "evlog", Ops: batchesInTurn * len(records)}
+	s.Syncs = func() uint64 { return l.Stats().Syncs }
+	s.Run = func(ops int) {
 		for range ops / len(records) {
 			if _, err := l.Append(background, records...); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	s.run(s.ops) // warm
+	s.Run(s.Ops) // warm
 	return s
 }
 
-func batchLimit(b *testing.B, name string, records []evlog.Record, zeroed int64) *side {
-	l := newLimitLog(b, zeroed)
-	s := &side{name: name, ops: batchesInTurn * len(records)}
-	s.before = func() { l.room(int64(batchesInTurn) * int64(len(records)) * records[0].Size()) }
-	s.run = func(ops int) {
+func batchLimit(b *testing.B, name string, records []evlog.Record, zeroed int64) *turns.Side {
+	l := limit.New(b, zeroed)
+	s := &turns.Side{Name: name, Ops: batchesInTurn * len(records)}
+	s.Before = func() { l.Room(int64(batchesInTurn) * int64(len(records)) * records[0].Size()) }
+	s.Run = func(ops int) {
 		for range ops / len(records) {
-			l.add(records...)
-			l.write()
-			l.sync()
+			l.Add(records...)
+			l.Write()
+			l.Sync()
 		}
 	}
-	s.run(s.ops)
+	s.Run(s.Ops)
 	return s
 }

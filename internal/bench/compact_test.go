@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 // overwritten makes a log of which every record was written twice, all of it
@@ -22,7 +24,7 @@ func overwritten(b testing.TB, valueBytes, records int) (dir string) {
 	dir = filepath.Join(b.TempDir(), "log")
 	l, err := evlog.Open(background, dir, &evlog.Options{Sync: evlog.SyncFlush, NoPreallocate: true})
 	require.NoError(b, err)
-	batch := makeRecords(1000, valueBytes)
+	batch := limit.Records(1000, valueBytes)
 	for range 2 {
 		for i := 0; i < records/2; i += len(batch) {
 			for j := range batch {
@@ -68,43 +70,43 @@ func BenchmarkCompact(b *testing.B) {
 	for _, c := range []struct{ valueBytes, records int }{{100, 2_000_000}, {1 << 10, 400_000}} {
 		b.Run(fmt.Sprintf("value=%s", sizeName(int64(c.valueBytes))), func(b *testing.B) {
 			from := overwritten(b, c.valueBytes, c.records)
-			takeTurns(b, recordSize(c.valueBytes), compactEvlog(b, from, c.records), copyLimit(b, from, c.records))
+			turns.Take(b, limit.RecordSize(c.valueBytes), compactEvlog(b, from, c.records), copyLimit(b, from, c.records))
 		})
 	}
 }
 
-func compactEvlog(b *testing.B, from string, records int) *side {
+func compactEvlog(b *testing.B, from string, records int) *turns.Side {
 	var dir string
 	var l *evlog.Log
-	s := &side{name: "evlog", ops: records}
-	s.before = func() {
+	s := &turns.Side{Name: "evlog", Ops: records}
+	s.Before = func() {
 		dir = again(b, from)
 		var err error
 		l, err = evlog.Open(background, dir, &evlog.Options{NoPreallocate: true})
 		require.NoError(b, err)
 	}
-	s.run = func(ops int) {
+	s.Run = func(ops int) {
 		rep, err := l.Compact(background, &evlog.CompactOptions{BytesPerSecond: -1})
 		if err != nil || int(rep.Superseded) != ops/2 {
 			b.Fatal(rep.Superseded, err)
 		}
 	}
-	s.after = func() {
+	s.After = func() {
 		require.NoError(b, l.Close())
 		require.NoError(b, os.RemoveAll(dir))
 	}
 	return s
 }
 
-func copyLimit(b *testing.B, from string, records int) *side {
+func copyLimit(b *testing.B, from string, records int) *turns.Side {
 	var dir string
-	s := &side{name: "limit", ops: records}
-	s.before = func() {
+	s := &turns.Side{Name: "limit", Ops: records}
+	s.Before = func() {
 		var err error
 		dir, err = os.MkdirTemp(filepath.Dir(from), "copy")
 		require.NoError(b, err)
 	}
-	s.run = func(ops int) {
+	s.Run = func(ops int) {
 		logs, err := filepath.Glob(filepath.Join(from, "*.log"))
 		require.NoError(b, err)
 		n := 0
@@ -115,7 +117,7 @@ func copyLimit(b *testing.B, from string, records int) *side {
 			b.Fatalf("%d records", n)
 		}
 	}
-	s.after = func() { require.NoError(b, os.RemoveAll(dir)) }
+	s.After = func() { require.NoError(b, os.RemoveAll(dir)) }
 	return s
 }
 
@@ -133,7 +135,7 @@ func copyRecords(b *testing.B, from, to string) (n int) {
 		}
 		buf = buf[:0]
 	}
-	scanRecords(b, in, make([]byte, 256<<10), func(_ uint64, _ int64, rec []byte) {
+	limit.ScanWhole(b, in, make([]byte, 256<<10), func(_ uint64, _ int64, rec []byte) {
 		if len(buf)+len(rec) > cap(buf) {
 			flush()
 		}
@@ -151,13 +153,13 @@ func copyRecords(b *testing.B, from, to string) (n int) {
 func BenchmarkAppendBesideCompact(b *testing.B) {
 	const records, ops = 4_000_000, 1500
 	from := overwritten(b, 100, records)
-	side := func(name string, compact bool) *side {
+	side := func(name string, compact bool) *turns.Side {
 		var dir string
 		var l *evlog.Log
 		var stop context.CancelFunc
 		done := make(chan error, 1)
-		s := &side{name: name, ops: ops, byLatency: true}
-		s.before = func() {
+		s := &turns.Side{Name: name, Ops: ops, ByLatency: true}
+		s.Before = func() {
 			dir = again(b, from)
 			var err error
 			l, err = evlog.Open(background, dir, nil)
@@ -173,18 +175,18 @@ func BenchmarkAppendBesideCompact(b *testing.B) {
 				done <- context.Canceled
 			}
 		}
-		s.run = func(ops int) {
-			record := makeRecords(1, 100)[0]
+		s.Run = func(ops int) {
+			record := limit.Records(1, 100)[0]
 			for range ops {
 				start := time.Now()
 				if _, err := l.Append(background, record); err != nil {
 					b.Fatal(err)
 				}
-				s.lat = append(s.lat, time.Since(start))
+				s.Lat = append(s.Lat, time.Since(start))
 				time.Sleep(time.Millisecond)
 			}
 		}
-		s.after = func() {
+		s.After = func() {
 			stop()
 			if err := <-done; !errors.Is(err, context.Canceled) {
 				b.Fatalf("it was over before the appends were: %v", err)
@@ -194,5 +196,5 @@ func BenchmarkAppendBesideCompact(b *testing.B) {
 		}
 		return s
 	}
-	takeTurns(b, recordSize(100), side("evlog", true), side("limit", false))
+	turns.Take(b, limit.RecordSize(100), side("evlog", true), side("limit", false))
 }

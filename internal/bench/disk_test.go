@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -17,7 +18,7 @@ func BenchmarkDisk(b *testing.B) {
 	for _, valueBytes := range []int{100, 1 << 10} {
 		b.Run("value="+sizeName(int64(valueBytes)), func(b *testing.B) {
 			const n = 200_000
-			records := makeRecords(1000, valueBytes)
+			records := limit.Records(1000, valueBytes)
 			var all, logs, idx, sqlite int64
 			for b.Loop() {
 				dir := b.TempDir()
@@ -35,7 +36,7 @@ func BenchmarkDisk(b *testing.B) {
 			b.ReportMetric(float64(all)/n, "B/record")
 			b.ReportMetric(100*float64(idx)/float64(logs), "index-%")
 			b.ReportMetric(float64(sqlite*page)/n, "sqlite-B/record")
-			b.ReportMetric(float64(recordSize(valueBytes)), "limit-B/record")
+			b.ReportMetric(float64(limit.RecordSize(valueBytes)), "limit-B/record")
 		})
 	}
 }

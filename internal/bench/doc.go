@@ -18,9 +18,9 @@
 // which every side does the same work, in changing order, after a garbage
 // collection that is not timed. A quiet or a busy moment of the machine so meets
 // all of them. The figures are medians over the rounds. Below ten rounds they are
-// worth little: -benchtime 20x makes as many as wanted.
+// worth little: -benchtime 20x makes as many as wanted. Package turns does that.
 //
-// The limit is the least that the record format and the kernel allow: encode,
+// The limit (package limit) is the least that the record format and the kernel allow: encode,
 // one pwrite, one fdatasync, and for many callers all of them in one write,
 // without waking anybody; for reading, large preads and the checksum of every
 // record. It has no DURABLE, no index, no recovery, and no API, and writes the

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -18,14 +20,14 @@ func BenchmarkEnqueue(b *testing.B) {
 				continue
 			}
 			b.Run(fmt.Sprintf("value=100B/batch=%d/segment=%s", batch, sizeName(segment)), func(b *testing.B) {
-				e := &enqueuer{b: b, records: makeRecords(1000, 100), batch: batch, segment: segment}
+				e := &enqueuer{b: b, records: limit.Records(1000, 100), batch: batch, segment: segment}
 				// One segment a turn, and so one roll, or as much as the page cache
 				// takes without writing back.
 				e.ops = 200_000
 				if segment < 1<<30 {
-					e.ops = int(segment/recordSize(100)) / batch * batch
+					e.ops = int(segment/limit.RecordSize(100)) / batch * batch
 				}
-				takeTurns(b, recordSize(100), e.evlog(), e.limit())
+				turns.Take(b, limit.RecordSize(100), e.evlog(), e.limit())
 			})
 		}
 	}
@@ -41,11 +43,11 @@ type enqueuer struct {
 }
 
 // evlog starts with an empty log in each turn.
-func (e *enqueuer) evlog() *side {
+func (e *enqueuer) evlog() *turns.Side {
 	var l *evlog.Log
 	var dir string
-	s := &side{name: "evlog", ops: e.ops}
-	s.before = func() {
+	s := &turns.Side{Name: "evlog", Ops: e.ops}
+	s.Before = func() {
 		var err error
 		dir, err = os.MkdirTemp(e.b.TempDir(), "log")
 		require.NoError(e.b, err)
@@ -53,11 +55,11 @@ func (e *enqueuer) evlog() *side {
 		require.NoError(e.b, err)
 		fillLog(e.b, l, e.records, 10_000) // warm
 	}
-	s.after = func() {
+	s.After = func() {
 		require.NoError(e.b, l.Close())
 		require.NoError(e.b, os.RemoveAll(dir))
 	}
-	s.run = func(ops int) {
+	s.Run = func(ops int) {
 		if e.batch == 1 {
 			e.oneByOne(l, ops)
 			return
@@ -80,53 +82,50 @@ func (e *enqueuer) oneByOne(l *evlog.Log, ops int) {
 	}
 }
 
-// limitBuffer is how much the limit gathers for a write.
-const limitBuffer = 256 << 10
-
 // limit takes the time once for each call, as evlog has to.
-func (e *enqueuer) limit() *side {
-	l := newLimitLog(e.b, 0)
-	s := &side{name: "limit", ops: e.ops}
-	s.before = l.newFile
-	s.after = func() {
-		require.NoError(e.b, os.RemoveAll(l.dir))
-		require.NoError(e.b, os.Mkdir(l.dir, 0o700))
+func (e *enqueuer) limit() *turns.Side {
+	l := limit.New(e.b, 0)
+	s := &turns.Side{Name: "limit", Ops: e.ops}
+	s.Before = l.NewFile
+	s.After = func() {
+		require.NoError(e.b, os.RemoveAll(l.Dir))
+		require.NoError(e.b, os.Mkdir(l.Dir, 0o700))
 	}
-	s.run = func(ops int) {
+	s.Run = func(ops int) {
 		size := int64(0)
 		for i := 0; i < ops; i += e.batch {
 			at := i % len(e.records)
-			l.add(e.records[at : at+e.batch]...)
-			if len(l.buf) < limitBuffer {
+			l.Add(e.records[at : at+e.batch]...)
+			if len(l.Buf) < limit.Buffer {
 				continue
 			}
-			size += int64(len(l.buf))
-			l.write()
+			size += int64(len(l.Buf))
+			l.Write()
 		}
-		if size > e.segment-limitBuffer {
-			l.roll()
+		if size > e.segment-limit.Buffer {
+			l.Roll()
 		}
 	}
 	return s
 }
 
 func BenchmarkEncode(b *testing.B) {
-	records := makeRecords(1000, 100)
+	records := limit.Records(1000, 100)
 	const ops = 200_000
-	product := &side{name: "evlog", ops: ops}
-	product.run = func(ops int) {
+	product := &turns.Side{Name: "evlog", Ops: ops}
+	product.Run = func(ops int) {
 		var buf []byte
 		for i := range ops {
 			r := &records[i%len(records)]
 			buf = format.Append(buf[:0], uint64(i), 1, r.Schema, r.Key, r.Value)
 		}
 	}
-	limit := &side{name: "limit", ops: ops}
-	limit.run = func(ops int) {
+	byHand := &turns.Side{Name: "limit", Ops: ops}
+	byHand.Run = func(ops int) {
 		var buf []byte
 		for i := range ops {
-			buf = encode(buf[:0], uint64(i), 1, &records[i%len(records)])
+			buf = limit.Encode(buf[:0], uint64(i), 1, &records[i%len(records)])
 		}
 	}
-	takeTurns(b, recordSize(100), product, limit)
+	turns.Take(b, limit.RecordSize(100), product, byHand)
 }

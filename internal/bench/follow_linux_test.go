@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -28,7 +30,7 @@ const (
 )
 
 func BenchmarkFollow(b *testing.B) {
-	records := makeRecords(100, 100)
+	records := limit.Records(100, 100)
 	// In a process of its own the follower gets nothing but the files.
 	for _, c := range []struct{ process, events string }{
 		{"own", "none"}, {"other", "yes"}, {"other", "no"},
@@ -42,23 +44,23 @@ func BenchmarkFollow(b *testing.B) {
 			}
 			if c.process == "own" {
 				limitWrite, limitSeen := limitOwn(b, records)
-				takeTurns(b, 0,
+				turns.Take(b, 0,
 					followSide("evlog", write, followOwn(b, l)),
 					followSide("limit", limitWrite, limitSeen))
 				return
 			}
 			p := newLimitPublisher(b, records)
-			takeTurns(b, 0,
+			turns.Take(b, 0,
 				followSide("evlog", write, startFollower(b, "follow", dir, c.events).seen),
-				followSide("limit", p.write, startFollower(b, "follow-limit", p.dir).seen))
+				followSide("limit", p.write, startFollower(b, "follow-limit", p.Dir).seen))
 		})
 	}
 }
 
 // followSide writes one record after the other; an operation takes from when
 // write returns to when the follower saw the record. seen waits for the latter.
-func followSide(name string, write func(i int), seen func() time.Duration) *side {
-	s := &side{name: name, ops: followOps, byLatency: true}
+func followSide(name string, write func(i int), seen func() time.Duration) *turns.Side {
+	s := &turns.Side{Name: name, Ops: followOps, ByLatency: true}
 	at := 0
 	one := func() time.Duration {
 		time.Sleep(followPause)
@@ -68,9 +70,9 @@ func followSide(name string, write func(i int), seen func() time.Duration) *side
 		// It can be faster than the return of write.
 		return max(0, seen()-acknowledged)
 	}
-	s.run = func(ops int) {
+	s.Run = func(ops int) {
 		for range ops {
-			s.lat = append(s.lat, one())
+			s.Lat = append(s.Lat, one())
 		}
 	}
 	one() // warm
@@ -110,26 +112,26 @@ func followOwn(b *testing.B, l *evlog.Log) (seen func() time.Duration) {
 // limitOwn is a goroutine that is told of each record by a channel, after the
 // sync, and reads it from the file.
 func limitOwn(b *testing.B, records []evlog.Record) (write func(i int), seen func() time.Duration) {
-	l := newLimitLog(b, limitZeroed)
+	l := limit.New(b, limit.Zeroed)
 	published := make(chan int64, 1)
 	times := make(chan time.Duration, followOps)
 	b.Cleanup(func() { close(published) })
 	go func() {
-		buf := make([]byte, recordSize(100))
+		buf := make([]byte, limit.RecordSize(100))
 		for pos := range published {
-			if _, err := l.f.ReadAt(buf, pos); err != nil {
+			if _, err := l.F.ReadAt(buf, pos); err != nil {
 				b.Error(err)
 				return
 			}
-			parse(b, buf, 0)
+			limit.Parse(b, buf, 0)
 			times <- monotonic()
 		}
 	}()
 	write = func(i int) {
-		pos := l.pos
-		l.add(records[i%len(records)])
-		l.write()
-		l.sync()
+		pos := l.Pos
+		l.Add(records[i%len(records)])
+		l.Write()
+		l.Sync()
 		published <- pos
 	}
 	return write, func() time.Duration { return <-times }
@@ -137,15 +139,16 @@ func limitOwn(b *testing.B, records []evlog.Record) (write func(i int), seen fun
 
 // limitPublisher writes a record, syncs it, and publishes its end in a file.
 type limitPublisher struct {
-	*limitLog
+	*limit.Log
+	b       *testing.B
 	records []evlog.Record
 	durable *os.File
 }
 
 func newLimitPublisher(b *testing.B, records []evlog.Record) *limitPublisher {
-	p := &limitPublisher{newLimitLog(b, limitZeroed), records, nil}
+	p := &limitPublisher{limit.New(b, limit.Zeroed), b, records, nil}
 	var err error
-	p.durable, err = os.Create(filepath.Join(p.dir, format.DurableName))
+	p.durable, err = os.Create(filepath.Join(p.Dir, format.DurableName))
 	require.NoError(b, err)
 	b.Cleanup(func() { p.durable.Close() })
 	p.publish()
@@ -153,15 +156,15 @@ func newLimitPublisher(b *testing.B, records []evlog.Record) *limitPublisher {
 }
 
 func (p *limitPublisher) write(i int) {
-	p.add(p.records[i%len(p.records)])
-	p.limitLog.write()
-	p.sync()
+	p.Add(p.records[i%len(p.records)])
+	p.Write()
+	p.Sync()
 	p.publish()
 }
 
 func (p *limitPublisher) publish() {
 	var b [format.DurableSize]byte
-	format.Durable{NextOffset: p.next, Position: p.pos}.Encode(&b)
+	format.Durable{NextOffset: p.Next, Position: p.Pos}.Encode(&b)
 	if _, err := p.durable.WriteAt(b[:], 0); err != nil {
 		p.b.Fatal(err)
 	}
@@ -308,7 +311,7 @@ func followLimit(dir string) error {
 		}
 		p, err := format.ParseDurable(d[:])
 		for err == nil && pos < p.Position {
-			rec := buf[:recordSize(100)]
+			rec := buf[:limit.RecordSize(100)]
 			if _, err := log.ReadAt(rec, pos); err != nil {
 				return err
 			}

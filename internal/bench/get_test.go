@@ -1,17 +1,14 @@
 package bench
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"sort"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 func BenchmarkGet(b *testing.B) {
@@ -20,12 +17,12 @@ func BenchmarkGet(b *testing.B) {
 		for _, reader := range []string{"own", "other"} {
 			b.Run(fmt.Sprintf("value=100B/segments=%d/reader=%s", c.segments, reader), func(b *testing.B) {
 				dir := b.TempDir()
-				records := makeRecords(1000, 100)
+				records := limit.Records(1000, 100)
 				l := openLog(b, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: c.segmentBytes})
 				// Half a segment less, so that the active one has something in it.
-				n := int((c.segments*c.segmentBytes - c.segmentBytes/2) / recordSize(100))
+				n := int((c.segments*c.segmentBytes - c.segmentBytes/2) / limit.RecordSize(100))
 				fillLog(b, l, records, n)
-				takeTurns(b, 0,
+				turns.Take(b, 0,
 					getEvlog(b, readerOf(b, l, dir, reader), n),
 					getLimit(b, dir, n),
 					getSQLite(b, records, n))
@@ -37,23 +34,23 @@ func BenchmarkGet(b *testing.B) {
 const getsInTurn = 2000
 
 // getSide looks up random offsets below n.
-func getSide(name string, n int, get func(offset int)) *side {
+func getSide(name string, n int, get func(offset int)) *turns.Side {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s := &side{name: name, ops: getsInTurn}
-	s.run = func(ops int) {
+	s := &turns.Side{Name: name, Ops: getsInTurn}
+	s.Run = func(ops int) {
 		for range ops {
 			offset := rng.IntN(n)
 			start := time.Now()
 			get(offset)
-			s.lat = append(s.lat, time.Since(start))
+			s.Lat = append(s.Lat, time.Since(start))
 		}
 	}
-	s.run(s.ops) // warm
-	s.lat = nil
+	s.Run(s.Ops) // warm
+	s.Lat = nil
 	return s
 }
 
-func getEvlog(b *testing.B, r *evlog.Reader, n int) *side {
+func getEvlog(b *testing.B, r *evlog.Reader, n int) *turns.Side {
 	return getSide("evlog", n, func(offset int) {
 		rec, err := r.Get(background, uint64(offset))
 		if err != nil || rec.Offset != uint64(offset) {
@@ -62,7 +59,7 @@ func getEvlog(b *testing.B, r *evlog.Reader, n int) *side {
 	})
 }
 
-func getSQLite(b *testing.B, records []evlog.Record, n int) *side {
+func getSQLite(b *testing.B, records []evlog.Record, n int) *turns.Side {
 	db := newSQLite(b)
 	db.fill(records, n, 1)
 	return getSide("sqlite", n, func(offset int) {
@@ -74,50 +71,8 @@ func getSQLite(b *testing.B, records []evlog.Record, n int) *side {
 	})
 }
 
-// getLimit keeps every segment open and an index entry for every 4 KiB in
-// memory. It copies the record, as evlog does.
-func getLimit(b *testing.B, dir string, n int) *side {
-	var index []indexEntry
-	for _, f := range openSegments(b, dir) {
-		index = append(index, indexFile(b, f)...)
-	}
-	buf := make([]byte, indexInterval+1<<10)
-	return getSide("limit", n, func(offset int) {
-		i := sort.Search(len(index), func(i int) bool { return index[i].offset > uint64(offset) })
-		sink += len(index[i-1].get(b, buf, uint64(offset)))
-	})
-}
-
-const indexInterval = 4 << 10
-
-type indexEntry struct {
-	f      *os.File
-	offset uint64
-	pos    int64
-}
-
-func indexFile(b *testing.B, f *os.File) (index []indexEntry) {
-	due := int64(0)
-	scanFile(b, f, make([]byte, limitBuffer), func(offset uint64, pos int64, _, _ []byte) {
-		if pos >= due {
-			index = append(index, indexEntry{f, offset, pos})
-			due = pos + indexInterval
-		}
-	})
-	return index
-}
-
-// get reads once, goes over the records before the one wanted by their lengths,
-// and checks that one.
-func (e indexEntry) get(b *testing.B, buf []byte, offset uint64) []byte {
-	n, err := e.f.ReadAt(buf, e.pos)
-	if n == 0 {
-		require.NoError(b, err)
-	}
-	buf = buf[:n]
-	for binary.LittleEndian.Uint64(buf[8:]) < offset {
-		buf = buf[8+binary.LittleEndian.Uint32(buf):]
-	}
-	rec, _ := parse(b, buf, offset)
-	return append([]byte(nil), rec...)
+// getLimit keeps every segment open.
+func getLimit(b *testing.B, dir string, n int) *turns.Side {
+	index := limit.NewIndex(b, openSegments(b, dir)...)
+	return getSide("limit", n, func(offset int) { sink += len(index.Get(uint64(offset))) })
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -30,25 +29,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
-
-const keyBytes = 16
-
-// makeRecords makes n records with keys of 16 bytes and random values.
-func makeRecords(n, valueBytes int) []evlog.Record {
-	rng := rand.New(rand.NewPCG(1, 2))
-	records := make([]evlog.Record, n)
-	for i := range records {
-		value := make([]byte, valueBytes)
-		for j := range value {
-			value[j] = byte(rng.Uint32())
-		}
-		records[i] = evlog.Record{Key: fmt.Appendf(nil, "key-%012d", rng.IntN(1000)), Value: value}
-	}
-	return records
-}
-
-// recordSize is the number of bytes such a record takes in a log.
-func recordSize(valueBytes int) int64 { return headerSize + keyBytes + int64(valueBytes) }
 
 func sizeName(n int64) string {
 	switch {

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 // idleTime is how long nothing is written.
@@ -24,11 +27,11 @@ func BenchmarkIdle(b *testing.B) {
 			cpu := cpuTime
 			if c.process == "own" {
 				seen := followOwn(b, l)
-				_, err := l.Append(background, makeRecords(1, 100)...)
+				_, err := l.Append(background, limit.Records(1, 100)...)
 				require.NoError(b, err)
 				seen()
 			} else {
-				_, err := l.Append(background, makeRecords(1, 100)...)
+				_, err := l.Append(background, limit.Records(1, 100)...)
 				require.NoError(b, err)
 				f := startFollower(b, "follow", dir, c.events)
 				f.seen()
@@ -45,8 +48,8 @@ func BenchmarkIdle(b *testing.B) {
 				asleepUsed += asleep.cpu()
 			}
 			seconds := float64(b.N) * idleTime.Seconds()
-			b.ReportMetric(micros(used)/seconds, "cpu-us/s")
-			b.ReportMetric(micros(asleepUsed)/seconds, "limit-cpu-us/s")
+			b.ReportMetric(turns.Micros(used)/seconds, "cpu-us/s")
+			b.ReportMetric(turns.Micros(asleepUsed)/seconds, "limit-cpu-us/s")
 		})
 	}
 }

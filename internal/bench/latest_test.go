@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 // BenchmarkLatest looks up keys that are in the oldest segment alone, of a log
@@ -22,12 +24,12 @@ func BenchmarkLatest(b *testing.B) {
 			b.Run(fmt.Sprintf("value=100B/segments=%d/reader=%s", segments, reader), func(b *testing.B) {
 				dir := b.TempDir()
 				l := openLog(b, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: segmentBytes})
-				n := segments * int(segmentBytes/recordSize(100))
+				n := segments * int(segmentBytes/limit.RecordSize(100))
 				fillKeys(b, l, n)
 				_, err := l.Reindex(background, nil)
 				require.NoError(b, err)
 				r := readerOf(b, l, dir, reader)
-				takeTurns(b, 0, latestSide(b, r, int(segmentBytes/recordSize(100))), scanForKey(b, r, n))
+				turns.Take(b, 0, latestSide(b, r, int(segmentBytes/limit.RecordSize(100))), scanForKey(b, r, n))
 			})
 		}
 	}
@@ -36,7 +38,7 @@ func BenchmarkLatest(b *testing.B) {
 // fillKeys enqueues n records with different keys.
 func fillKeys(b testing.TB, l *evlog.Log, n int) {
 	b.Helper()
-	records := makeRecords(1000, 100)
+	records := limit.Records(1000, 100)
 	for i := 0; i < n; i += len(records) {
 		batch := records[:min(n-i, len(records))]
 		for j := range batch {
@@ -49,30 +51,30 @@ func fillKeys(b testing.TB, l *evlog.Log, n int) {
 }
 
 // latestSide looks up keys of the first n records.
-func latestSide(b *testing.B, r *evlog.Reader, n int) *side {
+func latestSide(b *testing.B, r *evlog.Reader, n int) *turns.Side {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s := &side{name: "evlog", ops: 20}
-	s.run = func(ops int) {
+	s := &turns.Side{Name: "evlog", Ops: 20}
+	s.Run = func(ops int) {
 		for range ops {
 			i := rng.IntN(n)
 			start := time.Now()
 			rec, err := r.Latest(background, fmt.Appendf(nil, "key-%012d", i))
-			s.lat = append(s.lat, time.Since(start))
+			s.Lat = append(s.Lat, time.Since(start))
 			if err != nil || rec.Offset != uint64(i) {
 				b.Fatal(rec.Offset, err)
 			}
 		}
 	}
-	s.run(2) // warm
-	s.lat = nil
+	s.Run(2) // warm
+	s.Lat = nil
 	return s
 }
 
 // scanForKey reads the whole log and compares each key: what a look-up takes
 // without a filter.
-func scanForKey(b *testing.B, r *evlog.Reader, n int) *side {
-	s := &side{name: "scan", ops: 1}
-	s.run = func(int) {
+func scanForKey(b *testing.B, r *evlog.Reader, n int) *turns.Side {
+	s := &turns.Side{Name: "scan", Ops: 1}
+	s.Run = func(int) {
 		found, seen := 0, 0
 		for rec, err := range r.Records(background, 0) {
 			if err != nil {

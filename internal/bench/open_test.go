@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -19,7 +21,7 @@ func BenchmarkOpen(b *testing.B) {
 		for _, end := range []string{"clean", "crashed"} {
 			b.Run(fmt.Sprintf("segments=%d/end=%s", segments, end), func(b *testing.B) {
 				m := makeMany(b, segments, activeBytes)
-				takeTurns(b, 0, m.evlog(end == "crashed"), m.limit(end == "crashed"))
+				turns.Take(b, 0, m.evlog(end == "crashed"), m.limit(end == "crashed"))
 			})
 		}
 	}
@@ -30,7 +32,7 @@ func BenchmarkOpenReader(b *testing.B) {
 	for _, segments := range []int{24, 10_000} {
 		b.Run(fmt.Sprintf("segments=%d", segments), func(b *testing.B) {
 			m := makeMany(b, segments, activeBytes)
-			takeTurns(b, 0, m.reader(), m.limit(false))
+			turns.Take(b, 0, m.reader(), m.limit(false))
 		})
 	}
 }
@@ -56,14 +58,14 @@ type many struct {
 }
 
 func makeMany(b testing.TB, segments int, activeBytes int64) *many {
-	m := &many{b: b, dir: b.TempDir(), segments: segments, records: makeRecords(1000, 100)}
+	m := &many{b: b, dir: b.TempDir(), segments: segments, records: limit.Records(1000, 100)}
 	l, err := evlog.Open(background, m.dir, nil)
 	require.NoError(b, err)
 	require.NoError(b, l.Close()) // for log.json
 	for range segments - 1 {
 		m.segment(closedRecords, true)
 	}
-	m.segment(int(activeBytes/recordSize(100)), false)
+	m.segment(int(activeBytes/limit.RecordSize(100)), false)
 	return m
 }
 
@@ -74,7 +76,7 @@ func (m *many) segment(records int, closed bool) {
 	var buf []byte
 	for i := range records {
 		pos := int64(len(buf))
-		buf = encode(buf, m.next, 1, &m.records[i%len(m.records)])
+		buf = limit.Encode(buf, m.next, 1, &m.records[i%len(m.records)])
 		if i%28 == 0 { // about 4 KiB
 			entries = append(entries, format.IndexEntry{Offset: m.next, Pos: pos, MaxTimeMS: 1})
 		}
@@ -108,7 +110,7 @@ func (m *many) publish(d format.Durable) {
 func (m *many) crash() {
 	log, err := os.OpenFile(m.active+format.LogSuffix, os.O_WRONLY, 0)
 	require.NoError(m.b, err)
-	torn := encode(nil, m.next, 1, &m.records[0])
+	torn := limit.Encode(nil, m.next, 1, &m.records[0])
 	_, err = log.WriteAt(torn[:100], m.durable.Position)
 	require.NoError(m.b, err)
 	require.NoError(m.b, log.Close())
@@ -118,35 +120,35 @@ func (m *many) crash() {
 	older := m.durable
 	behind := uint64(100)
 	older.NextOffset -= behind
-	older.Position -= int64(behind) * recordSize(100)
+	older.Position -= int64(behind) * limit.RecordSize(100)
 	m.publish(older)
 }
 
 // evlog opens; closing is not timed.
-func (m *many) evlog(crashed bool) *side {
+func (m *many) evlog(crashed bool) *turns.Side {
 	var l *evlog.Log
-	s := &side{name: "evlog", ops: 1}
+	s := &turns.Side{Name: "evlog", Ops: 1}
 	if crashed {
-		s.before = m.crash
+		s.Before = m.crash
 	}
-	s.run = func(int) {
+	s.Run = func(int) {
 		var err error
 		l, err = evlog.Open(background, m.dir, nil)
 		require.NoError(m.b, err)
 	}
-	s.after = func() {
+	s.After = func() {
 		require.Equal(m.b, m.next, l.Stats().NextOffset)
 		require.NoError(m.b, l.Close())
 	}
-	s.run(1) // warm
-	s.after()
+	s.Run(1) // warm
+	s.After()
 	return s
 }
 
-func (m *many) reader() *side {
+func (m *many) reader() *turns.Side {
 	var r *evlog.Reader
-	s := &side{name: "evlog", ops: 1}
-	s.run = func(int) {
+	s := &turns.Side{Name: "evlog", Ops: 1}
+	s.Run = func(int) {
 		var err error
 		r, err = evlog.OpenReader(background, m.dir, nil)
 		require.NoError(m.b, err)
@@ -156,16 +158,16 @@ func (m *many) reader() *side {
 			require.Equal(m.b, offset, rec.Offset)
 		}
 	}
-	s.after = func() { require.NoError(m.b, r.Close()) }
+	s.After = func() { require.NoError(m.b, r.Close()) }
 	return s
 }
 
 // limit lists the directory and reads DURABLE and log.json, and of the active
 // segment the last record or, after a crash, all.
-func (m *many) limit(crashed bool) *side {
-	buf := make([]byte, limitBuffer)
-	s := &side{name: "limit", ops: 1}
-	s.run = func(int) {
+func (m *many) limit(crashed bool) *turns.Side {
+	buf := make([]byte, limit.Buffer)
+	s := &turns.Side{Name: "limit", Ops: 1}
+	s.Run = func(int) {
 		dir, err := os.Open(m.dir)
 		require.NoError(m.b, err)
 		names, err := dir.Readdirnames(-1)
@@ -185,11 +187,11 @@ func (m *many) limit(crashed bool) *side {
 		f, err := os.Open(m.active + format.LogSuffix)
 		require.NoError(m.b, err)
 		if crashed {
-			scanFile(m.b, f, buf, func(uint64, int64, []byte, []byte) {})
+			limit.Scan(m.b, f, buf, func(uint64, int64, []byte, []byte) {})
 		} else {
-			_, err := f.ReadAt(buf[:recordSize(100)], m.durable.Position-recordSize(100))
+			_, err := f.ReadAt(buf[:limit.RecordSize(100)], m.durable.Position-limit.RecordSize(100))
 			require.NoError(m.b, err)
-			parse(m.b, buf[:recordSize(100)], 0)
+			limit.Parse(m.b, buf[:limit.RecordSize(100)], 0)
 		}
 		require.NoError(m.b, f.Close())
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/outbox"
 )
 
@@ -109,18 +111,18 @@ func (s *outboxSide) deleteOnly(n int) {
 // deletes them afterwards, and so appends some twice when it is killed.
 func BenchmarkOutboxRelay(b *testing.B) {
 	const n = 100_000
-	records := makeRecords(n, 200)
-	x, limit := newOutboxSide(b, true), newOutboxSide(b, false)
-	takeTurns(b, recordSize(200),
-		&side{name: "evlog", ops: n, before: func() { x.fill(records) }, run: x.drain},
-		&side{name: "limit", ops: n, before: func() { limit.fill(records) }, run: limit.deleteOnly})
+	records := limit.Records(n, 200)
+	x, byHand := newOutboxSide(b, true), newOutboxSide(b, false)
+	turns.Take(b, limit.RecordSize(200),
+		&turns.Side{Name: "evlog", Ops: n, Before: func() { x.fill(records) }, Run: x.drain},
+		&turns.Side{Name: "limit", Ops: n, Before: func() { byHand.fill(records) }, Run: byHand.deleteOnly})
 }
 
 // OutboxLatency: from the application's commit, with Notify, to a follower of the
 // log. The limit is one small write at the end of a file with its fdatasync; the
 // relay has two to do, one of the intent and one of the log.
 func BenchmarkOutboxLatency(b *testing.B) {
-	records := makeRecords(100, 200)
+	records := limit.Records(100, 200)
 	x := newOutboxSide(b, true)
 	run, stop := context.WithCancel(background)
 	done := make(chan error, 1)
@@ -155,25 +157,25 @@ func BenchmarkOutboxLatency(b *testing.B) {
 	}
 	one() // warm
 	const ops = 30
-	evlogSide := &side{name: "evlog", ops: ops, byLatency: true}
-	evlogSide.run = func(ops int) {
+	evlogSide := &turns.Side{Name: "evlog", Ops: ops, ByLatency: true}
+	evlogSide.Run = func(ops int) {
 		for range ops {
-			evlogSide.lat = append(evlogSide.lat, one())
+			evlogSide.Lat = append(evlogSide.Lat, one())
 		}
 	}
-	l := newLimitLog(b, 0)
-	limit := &side{name: "limit", ops: ops, byLatency: true}
-	limit.run = func(ops int) {
+	l := limit.New(b, 0)
+	byHand := &turns.Side{Name: "limit", Ops: ops, ByLatency: true}
+	byHand.Run = func(ops int) {
 		for i := range ops {
 			time.Sleep(2 * time.Millisecond)
 			start := time.Now()
-			l.add(records[i])
-			l.write()
-			l.sync()
-			limit.lat = append(limit.lat, time.Since(start))
+			l.Add(records[i])
+			l.Write()
+			l.Sync()
+			byHand.Lat = append(byHand.Lat, time.Since(start))
 		}
 	}
-	takeTurns(b, 0, evlogSide, limit)
+	turns.Take(b, 0, evlogSide, byHand)
 }
 
 // OutboxBacklog: a process is killed while it relays, with 10,000 rows before it.
@@ -181,19 +183,19 @@ func BenchmarkOutboxLatency(b *testing.B) {
 // is durable; there is no lease to wait for.
 func BenchmarkOutboxBacklog(b *testing.B) {
 	const n = 10_000
-	records := makeRecords(n, 200)
+	records := limit.Records(n, 200)
 	x := newOutboxSide(b, true)
 	require.NoError(b, x.log.Close())
 	left := 0
 	var took time.Duration
-	s := &side{name: "evlog", ops: n}
-	s.before = func() {
+	s := &turns.Side{Name: "evlog", Ops: n}
+	s.Before = func() {
 		x.fill(records)
 		require.NoError(b, x.db.Close())
 		killRelay(b, x.path, x.dir)
 		x.open()
 	}
-	s.run = func(int) {
+	s.Run = func(int) {
 		start := time.Now()
 		var err error
 		x.log, err = evlog.Open(background, x.dir, &evlog.Options{OpenHook: x.box.Hook()})
@@ -205,7 +207,7 @@ func BenchmarkOutboxBacklog(b *testing.B) {
 		took += time.Since(start)
 		require.NoError(b, x.log.Close())
 	}
-	takeTurns(b, 0, s)
+	turns.Take(b, 0, s)
 	b.ReportMetric(float64(left)/float64(b.N), "rows")
 	b.ReportMetric(float64(took.Microseconds())/1000/float64(b.N), "drain-ms")
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -23,12 +25,12 @@ func BenchmarkRetain(b *testing.B) {
 	for _, valueBytes := range []int{100, 1000} {
 		for _, beside := range []string{"limit", "sqlite"} {
 			b.Run(fmt.Sprintf("value=%dB/beside=%s", valueBytes, beside), func(b *testing.B) {
-				r := &retaining{b: b, records: makeRecords(1000, valueBytes), n: records}
+				r := &retaining{b: b, records: limit.Records(1000, valueBytes), n: records}
 				other := r.limit
 				if beside == "sqlite" {
 					other = r.sqlite
 				}
-				takeTurns(b, 0, r.evlog(), other())
+				turns.Take(b, 0, r.evlog(), other())
 			})
 		}
 	}
@@ -44,20 +46,20 @@ type retaining struct {
 	below   uint64 // a segment ends here, as near to the middle of the log as one does
 }
 
-func (r *retaining) evlog() *side {
+func (r *retaining) evlog() *turns.Side {
 	var l *evlog.Log
 	var dir string
-	s := &side{name: "evlog", ops: 1}
-	s.before = func() {
+	s := &turns.Side{Name: "evlog", Ops: 1}
+	s.Before = func() {
 		dir = r.b.TempDir()
 		l = r.fill(dir)
 	}
-	s.run = func(int) {
+	s.Run = func(int) {
 		rep, err := l.Retain(background, evlog.RetainOptions{Below: r.below})
 		require.NoError(r.b, err)
 		require.Equal(r.b, r.below, rep.First)
 	}
-	s.after = func() {
+	s.After = func() {
 		require.NoError(r.b, l.Close())
 		require.NoError(r.b, os.RemoveAll(dir))
 	}
@@ -88,11 +90,11 @@ func (r *retaining) fill(dir string) *evlog.Log {
 }
 
 // limit unlinks and syncs what evlog does, in files of the same sizes.
-func (r *retaining) limit() *side {
+func (r *retaining) limit() *turns.Side {
 	var dir *os.File
 	var names []string
-	s := &side{name: "limit", ops: 1}
-	s.before = func() {
+	s := &turns.Side{Name: "limit", Ops: 1}
+	s.Before = func() {
 		path := r.b.TempDir()
 		l := r.fill(path)
 		require.NoError(r.b, l.Close())
@@ -107,7 +109,7 @@ func (r *retaining) limit() *side {
 		dir, err = os.Open(path)
 		require.NoError(r.b, err)
 	}
-	s.run = func(int) {
+	s.Run = func(int) {
 		for _, name := range names {
 			if err := os.Remove(name); err != nil {
 				r.b.Fatal(err)
@@ -120,22 +122,22 @@ func (r *retaining) limit() *side {
 			}
 		}
 	}
-	s.after = func() {
+	s.After = func() {
 		require.NoError(r.b, dir.Close())
 		require.NoError(r.b, os.RemoveAll(dir.Name()))
 	}
 	return s
 }
 
-func (r *retaining) sqlite() *side {
+func (r *retaining) sqlite() *turns.Side {
 	db := newSQLite(r.b)
-	s := &side{name: "sqlite", ops: 1}
-	s.before = func() {
+	s := &turns.Side{Name: "sqlite", Ops: 1}
+	s.Before = func() {
 		_, err := db.db.Exec(`DELETE FROM log`)
 		require.NoError(r.b, err)
 		db.fill(r.records, r.n, 1)
 	}
-	s.run = func(int) {
+	s.Run = func(int) {
 		// Offsets in the table begin at 1.
 		if _, err := db.db.Exec(`DELETE FROM log WHERE offset <= ?`, int64(r.below)); err != nil {
 			r.b.Fatal(err)
@@ -151,22 +153,22 @@ func (r *retaining) sqlite() *side {
 // are removed, and, as the side "quiet", while nothing is.
 func BenchmarkAppendWhileRetaining(b *testing.B) {
 	const segments = 12
-	records := makeRecords(1000, 1000)
+	records := limit.Records(1000, 1000)
 	dirs := 0
-	appending := func(name string, retain bool) *side {
-		s := &side{name: name, ops: 400}
+	appending := func(name string, retain bool) *turns.Side {
+		s := &turns.Side{Name: name, Ops: 400}
 		var l *evlog.Log
 		var dir string
-		s.before = func() {
+		s.Before = func() {
 			dirs++
 			dir = filepath.Join(b.TempDir(), fmt.Sprint(dirs))
 			var err error
 			l, err = evlog.Open(background, dir, &evlog.Options{SegmentBytes: 16 << 20})
 			require.NoError(b, err)
-			fillLog(b, l, records, segments*(16<<20)/int(recordSize(1000)))
+			fillLog(b, l, records, segments*(16<<20)/int(limit.RecordSize(1000)))
 			require.NoError(b, l.Roll(background))
 		}
-		s.run = func(ops int) {
+		s.Run = func(ops int) {
 			var wg sync.WaitGroup
 			if retain {
 				wg.Go(func() {
@@ -175,18 +177,18 @@ func BenchmarkAppendWhileRetaining(b *testing.B) {
 					}
 				})
 			}
-			s.lat.together(1, ops, func(i int) {
+			s.Lat.Together(1, ops, func(i int) {
 				if _, err := l.Append(background, records[i%len(records)]); err != nil {
 					b.Error(err)
 				}
 			})
 			wg.Wait()
 		}
-		s.after = func() {
+		s.After = func() {
 			require.NoError(b, l.Close())
 			require.NoError(b, os.RemoveAll(dir))
 		}
 		return s
 	}
-	takeTurns(b, recordSize(1000), appending("evlog", true), appending("quiet", false))
+	turns.Take(b, limit.RecordSize(1000), appending("evlog", true), appending("quiet", false))
 }

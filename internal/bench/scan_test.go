@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
 func BenchmarkScan(b *testing.B) {
@@ -16,10 +18,10 @@ func BenchmarkScan(b *testing.B) {
 		for _, reader := range []string{"own", "other"} {
 			b.Run(fmt.Sprintf("value=%s/reader=%s", sizeName(int64(c.valueBytes)), reader), func(b *testing.B) {
 				dir := b.TempDir()
-				records := makeRecords(1000, c.valueBytes)
+				records := limit.Records(1000, c.valueBytes)
 				l := openLog(b, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: 16 << 20})
 				fillLog(b, l, records, c.records)
-				takeTurns(b, recordSize(c.valueBytes),
+				turns.Take(b, limit.RecordSize(c.valueBytes),
 					scanEvlog(b, readerOf(b, l, dir, reader), c.records),
 					scanLimit(b, dir, c.records),
 					scanSQLite(b, records, c.records/20))
@@ -42,9 +44,9 @@ func readerOf(b testing.TB, l *evlog.Log, dir, which string) *evlog.Reader {
 // sink keeps the compiler from leaving reads out.
 var sink int
 
-func scanEvlog(b *testing.B, r *evlog.Reader, records int) *side {
-	s := &side{name: "evlog", ops: records}
-	s.run = func(ops int) {
+func scanEvlog(b *testing.B, r *evlog.Reader, records int) *turns.Side {
+	s := &turns.Side{Name: "evlog", Ops: records}
+	s.Run = func(ops int) {
 		n := 0
 		for rec, err := range r.Records(background, 0) {
 			if err != nil {
@@ -60,14 +62,14 @@ func scanEvlog(b *testing.B, r *evlog.Reader, records int) *side {
 	return s
 }
 
-func scanLimit(b *testing.B, dir string, records int) *side {
+func scanLimit(b *testing.B, dir string, records int) *turns.Side {
 	files := openSegments(b, dir)
-	buf := make([]byte, limitBuffer)
-	s := &side{name: "limit", ops: records}
-	s.run = func(ops int) {
+	buf := make([]byte, limit.Buffer)
+	s := &turns.Side{Name: "limit", Ops: records}
+	s.Run = func(ops int) {
 		n := 0
 		for _, f := range files {
-			scanFile(b, f, buf, func(_ uint64, _ int64, key, value []byte) {
+			limit.Scan(b, f, buf, func(_ uint64, _ int64, key, value []byte) {
 				sink += len(key) + len(value)
 				n++
 			})
@@ -93,11 +95,11 @@ func openSegments(b testing.TB, dir string) []*os.File {
 	return files
 }
 
-func scanSQLite(b *testing.B, records []evlog.Record, n int) *side {
+func scanSQLite(b *testing.B, records []evlog.Record, n int) *turns.Side {
 	db := newSQLite(b)
 	db.fill(records, n, 1)
-	s := &side{name: "sqlite", ops: n}
-	s.run = func(ops int) {
+	s := &turns.Side{Name: "sqlite", Ops: n}
+	s.Run = func(ops int) {
 		if n := db.scan(); n != ops {
 			b.Fatalf("%d records", n)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/internal/sqlsuite"
 	"github.com/evlog-go/evlog/sqlbridge"
 )
@@ -27,11 +29,11 @@ func BenchmarkSQLBridge(b *testing.B) {
 		poison := map[sqlbridge.Poison]string{sqlbridge.Stop: "stop", sqlbridge.Skip: "skip"}[c.poison]
 		b.Run(fmt.Sprintf("batch=%d/poison=%s", c.batch, poison), func(b *testing.B) {
 			x := sqlsuite.NewBench(b, sqlsuite.Driver{Name: "sqlite"}, sqlsuite.Modes[0],
-				makeRecords(c.records, 100), c.batch, sqlbridge.RunOptions{Poison: c.poison})
-			takeTurns(b, recordSize(100),
-				&side{name: "evlog", ops: c.records, before: x.Reset, run: func(int) { x.Bridge() }},
-				&side{name: "limit", ops: c.records, before: x.Reset, run: func(int) { x.Plain(false) }},
-				&side{name: "by-hand", ops: c.records, before: x.Reset, run: func(int) { x.Plain(true) }})
+				limit.Records(c.records, 100), c.batch, sqlbridge.RunOptions{Poison: c.poison})
+			turns.Take(b, limit.RecordSize(100),
+				&turns.Side{Name: "evlog", Ops: c.records, Before: x.Reset, Run: func(int) { x.Bridge() }},
+				&turns.Side{Name: "limit", Ops: c.records, Before: x.Reset, Run: func(int) { x.Plain(false) }},
+				&turns.Side{Name: "by-hand", Ops: c.records, Before: x.Reset, Run: func(int) { x.Plain(true) }})
 		})
 	}
 }

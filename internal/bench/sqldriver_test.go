@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/sqlbridge/sqldriver"
 	"github.com/evlog-go/evlog/sqlbridge/tablelog"
 )
@@ -47,9 +49,9 @@ func newSQLSides(b *testing.B, n, valueBytes int) *sqlSides {
 	return s
 }
 
-// makeTextRecords is makeRecords with printable values.
+// makeTextRecords is limit.Records with printable values.
 func makeTextRecords(n, valueBytes int) []evlog.Record {
-	records := makeRecords(n, valueBytes)
+	records := limit.Records(n, valueBytes)
 	for _, r := range records {
 		for i, c := range r.Value {
 			r.Value[i] = ' ' + c%95
@@ -71,9 +73,9 @@ func BenchmarkSQLDriverScan(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			const n = 50_000
 			s := newSQLSides(b, n, c.valueBytes)
-			takeTurns(b, recordSize(c.valueBytes),
-				&side{name: "evlog", ops: n, run: func(int) { drain(b, s.driver, c.query) }},
-				&side{name: "native", ops: n, run: func(int) { drain(b, s.native, c.query) }})
+			turns.Take(b, limit.RecordSize(c.valueBytes),
+				&turns.Side{Name: "evlog", Ops: n, Run: func(int) { drain(b, s.driver, c.query) }},
+				&turns.Side{Name: "native", Ops: n, Run: func(int) { drain(b, s.native, c.query) }})
 		})
 	}
 }
@@ -111,12 +113,12 @@ func BenchmarkSQLDriverGet(b *testing.B) {
 				require.NoError(b, err)
 				b.Cleanup(func() { require.NoError(b, db.Close()) })
 			}
-			takeTurns(b, 0, getSQL(b, "evlog", db, n), getSQL(b, "native", s.native, n))
+			turns.Take(b, 0, getSQL(b, "evlog", db, n), getSQL(b, "native", s.native, n))
 		})
 	}
 }
 
-func getSQL(b *testing.B, name string, db *sql.DB, n int) *side {
+func getSQL(b *testing.B, name string, db *sql.DB, n int) *turns.Side {
 	st, err := db.Prepare(`SELECT ts_ms, schema, key, value FROM log WHERE offset = ?`)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, st.Close()) })
@@ -139,11 +141,11 @@ func BenchmarkSQLDriverInsert(b *testing.B) {
 				n = 100
 			}
 			const columns = `(ts_ms, schema, key, value) VALUES (?, ?, ?, ?)`
-			takeTurns(b, recordSize(100),
-				&side{name: "evlog", ops: n, run: func(n int) {
+			turns.Take(b, limit.RecordSize(100),
+				&turns.Side{Name: "evlog", Ops: n, Run: func(n int) {
 					insertSQL(b, s.driver, `INSERT INTO log `+columns, records, n, batch)
 				}},
-				&side{name: "native", ops: n, run: func(n int) {
+				&turns.Side{Name: "native", Ops: n, Run: func(n int) {
 					insertSQL(b, s.native, `INSERT INTO log `+columns, records, n, batch)
 				}})
 		})

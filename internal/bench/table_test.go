@@ -10,6 +10,8 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/bench/limit"
+	"github.com/evlog-go/evlog/internal/bench/turns"
 	"github.com/evlog-go/evlog/sqlbridge/tablelog"
 )
 
@@ -24,7 +26,7 @@ func BenchmarkTable(b *testing.B) {
 	}{{"append/callers=1", 1, 50}, {"append/callers=64", 64, 640}} {
 		b.Run(c.name, func(b *testing.B) {
 			l, table := openLog(b, b.TempDir(), nil), openTable(b)
-			takeTurns(b, recordSize(100),
+			turns.Take(b, limit.RecordSize(100),
 				appendSide("evlog", c.callers, c.ops, records, func(r evlog.Record) error {
 					_, err := l.Append(background, r)
 					return err
@@ -38,29 +40,29 @@ func BenchmarkTable(b *testing.B) {
 	b.Run("append/batch=1000", func(b *testing.B) {
 		l, table := openLog(b, b.TempDir(), nil), openTable(b)
 		const n = 10_000
-		takeTurns(b, recordSize(100),
-			&side{name: "evlog", ops: n, run: func(int) { inBatches(b, n, records, l.Append) }},
-			&side{name: "table", ops: n, run: func(int) { inBatches(b, n, records, table.Append) }})
+		turns.Take(b, limit.RecordSize(100),
+			&turns.Side{Name: "evlog", Ops: n, Run: func(int) { inBatches(b, n, records, l.Append) }},
+			&turns.Side{Name: "table", Ops: n, Run: func(int) { inBatches(b, n, records, table.Append) }})
 	})
 	b.Run("scan", func(b *testing.B) {
 		l, table := openLog(b, b.TempDir(), nil), openTable(b)
 		const n = 50_000
 		inBatches(b, n, records, l.Append)
 		inBatches(b, n, records, table.Append)
-		takeTurns(b, recordSize(100),
-			&side{name: "evlog", ops: n, run: func(int) { countAll(b, n, l.Reader()) }},
-			&side{name: "table", ops: n, run: func(int) { countAll(b, n, table) }})
+		turns.Take(b, limit.RecordSize(100),
+			&turns.Side{Name: "evlog", Ops: n, Run: func(int) { countAll(b, n, l.Reader()) }},
+			&turns.Side{Name: "table", Ops: n, Run: func(int) { countAll(b, n, table) }})
 	})
 	// The older half goes; an op is a record that goes.
 	b.Run("remove", func(b *testing.B) {
 		l, table := openLog(b, b.TempDir(), &evlog.Options{SegmentBytes: 4 << 20}), openTable(b)
 		const n = 100_000
-		takeTurns(b, 0,
-			&side{name: "evlog", ops: n / 2, before: func() { inBatches(b, n, records, l.Append) }, run: func(int) {
+		turns.Take(b, 0,
+			&turns.Side{Name: "evlog", Ops: n / 2, Before: func() { inBatches(b, n, records, l.Append) }, Run: func(int) {
 				_, err := l.Retain(background, evlog.RetainOptions{Below: l.Stats().NextOffset - n/2})
 				require.NoError(b, err)
 			}},
-			&side{name: "table", ops: n / 2, before: func() { inBatches(b, n, records, table.Append) }, run: func(int) {
+			&turns.Side{Name: "table", Ops: n / 2, Before: func() { inBatches(b, n, records, table.Append) }, Run: func(int) {
 				_, next, err := table.Bounds(background)
 				require.NoError(b, err)
 				require.NoError(b, table.RemoveBelow(background, next-n/2))
@@ -80,10 +82,10 @@ func openTable(b *testing.B) *tablelog.Log {
 	return l
 }
 
-func appendSide(name string, callers, n int, records []evlog.Record, one func(evlog.Record) error) *side {
-	s := &side{name: name, ops: n}
-	s.run = func(n int) {
-		s.lat.together(callers, n, func(i int) {
+func appendSide(name string, callers, n int, records []evlog.Record, one func(evlog.Record) error) *turns.Side {
+	s := &turns.Side{Name: name, Ops: n}
+	s.Run = func(n int) {
+		s.Lat.Together(callers, n, func(i int) {
 			if err := one(records[i%len(records)]); err != nil {
 				panic(err)
 			}

@@ -1,0 +1,177 @@
+// Package turns has the sides of a benchmark take turns, so that a quiet or a busy
+// moment of the machine meets all of them.
+package turns
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Side is one of those who take turns in a benchmark.
+type Side struct {
+	// Name is "evlog" for the side that the benchmark is about, "limit" for the
+	// one that ratio is against.
+	Name string
+	// Ops is the number of operations in a turn.
+	Ops int
+	// Before and After are called around each turn and not timed; nil is nothing.
+	Before, After func()
+	// Run does a turn.
+	Run func(ops int)
+	// Syncs is the number of fsyncs so far; nil where it is not known.
+	Syncs func() uint64
+	// Lat has the times of single operations, where Run notes them.
+	Lat Latencies
+	// ByLatency: a turn counts with the median of its operations' times, because
+	// Run waits in between.
+	ByLatency bool
+
+	perOp                 []float64 // ns for an operation, one for each turn
+	done                  int       // operations in all turns
+	mallocs, bytes, fsync uint64    // in all turns
+}
+
+// Take runs rounds of one turn for each side, and reports. The first side
+// is evlog. recordBytes is what an operation moves; 0 reports no throughput.
+func Take(b *testing.B, recordBytes int64, sides ...*Side) {
+	b.Helper()
+	b.ReportAllocs()
+	for round := 0; b.Loop(); round++ {
+		for i := range sides {
+			sides[(round+i)%len(sides)].turn()
+		}
+	}
+	evlog := sides[0]
+	evlog.report(b, recordBytes)
+	for _, s := range sides[1:] {
+		evlog.reportBeside(b, s)
+	}
+}
+
+func (s *Side) turn() {
+	if s.Before != nil {
+		s.Before()
+	}
+	runtime.GC()
+	var m0, m1 runtime.MemStats
+	var syncs uint64
+	if s.Syncs != nil {
+		syncs = s.Syncs()
+	}
+	noted := len(s.Lat)
+	s.Lat = slices.Grow(s.Lat, s.Ops)
+	runtime.ReadMemStats(&m0)
+	start := time.Now()
+	s.Run(s.Ops)
+	took := time.Since(start)
+	runtime.ReadMemStats(&m1)
+	if s.Syncs != nil {
+		s.fsync += s.Syncs() - syncs
+	}
+	s.done += s.Ops
+	s.mallocs += m1.Mallocs - m0.Mallocs
+	s.bytes += m1.TotalAlloc - m0.TotalAlloc
+	perOp := float64(took) / float64(s.Ops)
+	if s.ByLatency {
+		perOp = float64(s.Lat[noted:].Percentile(50))
+	}
+	s.perOp = append(s.perOp, perOp)
+	if s.After != nil {
+		s.After()
+	}
+}
+
+// report reports the side itself. Metrics of the framework are replaced by ones
+// for a single operation.
+func (s *Side) report(b *testing.B, recordBytes int64) {
+	ns := median(s.perOp)
+	b.ReportMetric(ns, "ns/op")
+	b.ReportMetric(ceil(float64(s.bytes)/float64(s.done)), "B/op")
+	b.ReportMetric(ceil(float64(s.mallocs)/float64(s.done)), "allocs/op")
+	if recordBytes > 0 {
+		b.ReportMetric(1e9/ns, "records/s")
+		b.ReportMetric(float64(recordBytes)/ns*1e3, "MB/s")
+	}
+	if s.Syncs != nil {
+		b.ReportMetric(float64(s.fsync)/float64(s.done), "fsyncs/op")
+	}
+	if len(s.Lat) > 0 {
+		b.ReportMetric(Micros(s.Lat.Percentile(50)), "p50-us")
+		b.ReportMetric(Micros(s.Lat.Percentile(99)), "p99-us")
+	}
+}
+
+// reportBeside reports how fast s is beside another side. Each round counts with
+// its own ratio.
+func (s *Side) reportBeside(b *testing.B, other *Side) {
+	ratios := make([]float64, len(s.perOp))
+	for i := range ratios {
+		ratios[i] = other.perOp[i] / s.perOp[i]
+	}
+	unit := "ratio"
+	if other.Name != "limit" {
+		unit += "-" + other.Name
+	}
+	if r := median(ratios); !math.IsInf(r, 0) && !math.IsNaN(r) {
+		b.ReportMetric(r, unit)
+	}
+	b.ReportMetric(median(other.perOp), other.Name+"-ns/op")
+	if p50 := s.Lat.Percentile(50); p50 > 0 && other.Name == "limit" && len(other.Lat) > 0 {
+		b.ReportMetric(float64(other.Lat.Percentile(50))/float64(p50), "ratio-p50")
+	}
+	if len(other.Lat) > 0 {
+		b.ReportMetric(Micros(other.Lat.Percentile(50)), other.Name+"-p50-us")
+		b.ReportMetric(Micros(other.Lat.Percentile(99)), other.Name+"-p99-us")
+	}
+}
+
+// ceil rounds up what is more than a stray allocation of the runtime: the
+// framework prints whole numbers and rounds down.
+func ceil(x float64) float64 { return math.Ceil(x - 0.05) }
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	n := len(x)
+	if n == 0 {
+		return math.NaN()
+	}
+	return (x[(n-1)/2] + x[n/2]) / 2
+}
+
+// Latencies are the times of single operations.
+type Latencies []time.Duration
+
+// Percentile is that of the times: of 0 to 100 hundredths of them it is not below.
+func (l Latencies) Percentile(p int) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(l))
+	return sorted[(len(sorted)-1)*p/100]
+}
+
+// Micros is a time in microseconds.
+func Micros(d time.Duration) float64 { return float64(d) / 1e3 }
+
+// Together has callers goroutines call op at the same time, n times in all, and
+// notes how long each call took.
+func (l *Latencies) Together(callers, n int, op func(i int)) {
+	at := len(*l)
+	*l = append(*l, make(Latencies, n)...)
+	lat := (*l)[at:]
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := c; i < n; i += callers {
+				start := time.Now()
+				op(i)
+				lat[i] = time.Since(start)
+			}
+		})
+	}
+	wg.Wait()
+}
