@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/outbox"
 )
 
 func newAppendCommand(a *app) *cobra.Command {
@@ -82,7 +83,7 @@ func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	st, err := l.Reader().Status(ctx)
 	if err == nil && st.OpenHook != "" {
-		err = fmt.Errorf("%s: append: %w %q", dir, evlog.ErrHookRequired, st.OpenHook)
+		err = needsHook(dir, st.OpenHook)
 	}
 	if err != nil {
 		closing(l, &err)
@@ -95,6 +96,15 @@ func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
 		acks:  acks{wanted: c.ack, out: c.a.out},
 	}
 	return p.run(ctx)
+}
+
+// needsHook says who may append to a log with this open hook.
+func needsHook(dir, hook string) error {
+	err := fmt.Errorf("%s: append: %w %q", dir, evlog.ErrHookRequired, hook)
+	if hook != outbox.HookName {
+		return err
+	}
+	return &hinted{err, "a second process inserts into the outbox (outbox.Put, or INSERT INTO evlog_outbox in the application's database)"}
 }
 
 // batchesPerSegment keeps batches, which are never divided, small against a

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 
@@ -39,17 +40,12 @@ func consumersFromDB(ctx context.Context, r cursor.Log, path string) ([]consumer
 
 // readPositions reads the cursors of a database.
 func readPositions(ctx context.Context, path string) (positions []sqlbridge.Position, err error) {
-	db, err := openDB(path, readOnlyDSN(path))
-	if err != nil {
-		return nil, err
-	}
-	defer closing(db, &err)
-	positions, err = sqlbridge.Positions(ctx, db)
-	switch {
-	case errors.Is(err, sqlbridge.ErrNoTables):
-		return nil, &hinted{fmt.Errorf("%s: %w", path, sqlbridge.ErrNoTables), "sqlbridge.Open creates its tables"}
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return positions, nil
+	err = readDatabase(ctx, path, func(db *sql.DB) (err error) {
+		positions, err = sqlbridge.Positions(ctx, db)
+		if errors.Is(err, sqlbridge.ErrNoTables) {
+			return &hinted{sqlbridge.ErrNoTables, "sqlbridge.Open creates its tables"}
+		}
+		return err
+	})
+	return positions, err
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,7 +25,7 @@ func TestConsumersFromDB(t *testing.T) {
 
 	// A name that means something in a URI.
 	path := filepath.Join(t.TempDir(), "app 100%#?.sqlite")
-	db, err := sql.Open("sqlite", strings.Replace(readOnlyDSN(path), "mode=ro", "mode=rwc", 1))
+	db, err := sql.Open("sqlite", dsn(path, "rwc"))
 	require.NoError(t, err)
 	b, err := sqlbridge.Open(ctx, db, nil)
 	require.NoError(t, err)
@@ -67,7 +66,7 @@ func TestConsumersFromDB_Refused(t *testing.T) {
 	text := filepath.Join(dir, "text")
 	require.NoError(t, os.WriteFile(text, []byte("this is no database, whatever its length may be"), 0o600))
 	_, err = consumersFromDB(ctx, log.Reader(), text)
-	require.ErrorContains(t, err, "file is not a database")
+	require.ErrorContains(t, err, "not an SQLite database")
 	require.ErrorContains(t, err, text)
 
 	path := filepath.Join(dir, "app.sqlite")
@@ -87,7 +86,7 @@ func cmdBridge(ts *testscript.TestScript, _ bool, args []string) {
 	r, err := evlog.OpenReader(ctx, ts.MkAbs(args[0]), nil)
 	ts.Check(err)
 	defer r.Close()
-	db, err := sql.Open("sqlite", strings.Replace(readOnlyDSN(ts.MkAbs(args[1])), "mode=ro", "mode=rwc", 1))
+	db, err := sql.Open("sqlite", dsn(ts.MkAbs(args[1]), "rwc"))
 	ts.Check(err)
 	defer db.Close()
 	b, err := sqlbridge.Open(ctx, db, nil)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -63,19 +64,18 @@ func exactly(cmd *cobra.Command, args []string, names ...string) error {
 	return nil
 }
 
-func (a *app) outbox(ctx context.Context, path string, table *tableFlags) (err error) {
-	db, err := openDB(path, readOnlyDSN(path))
+func (a *app) outbox(ctx context.Context, path string, table *tableFlags) error {
+	var s outbox.Status
+	var parked []outbox.Row
+	err := readOutbox(ctx, path, func(db *sql.DB) (err error) {
+		if s, err = outbox.ReadStatus(ctx, db); err != nil {
+			return err
+		}
+		parked, err = outbox.Parked(ctx, db)
+		return err
+	})
 	if err != nil {
 		return err
-	}
-	defer closing(db, &err)
-	s, err := outbox.ReadStatus(ctx, db)
-	if err != nil {
-		return outboxError(path, err)
-	}
-	parked, err := outbox.Parked(ctx, db)
-	if err != nil {
-		return outboxError(path, err)
 	}
 	if table.json {
 		return writeDocument(a.out, newOutboxDoc(&s, parked, table.times))
@@ -110,11 +110,17 @@ func (a *app) outbox(ctx context.Context, path string, table *tableFlags) (err e
 	return writeTable(a.out, cells)
 }
 
-func outboxError(path string, err error) error {
+// readOutbox is readDatabase for one with an outbox.
+func readOutbox(ctx context.Context, path string, read func(db *sql.DB) error) error {
+	return readDatabase(ctx, path, func(db *sql.DB) error { return noOutbox(read(db)) })
+}
+
+// noOutbox adds what to do about a database that has none.
+func noOutbox(err error) error {
 	if errors.Is(err, outbox.ErrNoTables) {
-		return &hinted{fmt.Errorf("%s: %w", path, outbox.ErrNoTables), "outbox.Open creates its tables"}
+		return &hinted{outbox.ErrNoTables, "outbox.Open creates its tables"}
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	return err
 }
 
 // outboxDoc is the JSON document of outbox.

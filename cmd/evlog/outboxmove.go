@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -106,47 +108,46 @@ type outboxMoveDoc struct {
 
 // apply returns the rows, and with execute does it to them.
 func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows []outbox.Row, err error) {
-	dsn := readOnlyDSN(path)
-	if c.execute {
-		dsn = writableDSN(path)
+	if !c.execute {
+		err := readOutbox(ctx, path, func(db *sql.DB) (err error) {
+			rows, err = parkedRows(ctx, db, ids)
+			return err
+		})
+		return rows, err
 	}
-	db, err := openDB(path, dsn)
+	err = changeDatabase(path, func(db *sql.DB) (err error) {
+		if rows, err = parkedRows(ctx, db, ids); err != nil {
+			return noOutbox(err)
+		}
+		box, err := outbox.Open(ctx, db, nil) // it has the tables: this creates none
+		if err != nil {
+			return err
+		}
+		found := make([]int64, len(rows))
+		for i, r := range rows {
+			found[i] = r.ID
+		}
+		return c.do(box, ctx, found...)
+	})
+	return rows, err
+}
+
+// parkedRows returns those with these ids.
+func parkedRows(ctx context.Context, db *sql.DB, ids []int64) (rows []outbox.Row, err error) {
+	parked, err := outbox.Parked(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	defer closing(db, &err)
-	parked, err := outbox.Parked(ctx, db)
-	if err != nil {
-		return nil, outboxError(path, err)
-	}
 	seen := map[int64]bool{}
 	for _, id := range ids {
-		found := false
-		for _, r := range parked {
-			if r.ID == id && !seen[id] {
-				rows = append(rows, r)
-			}
-			found = found || r.ID == id
+		i := slices.IndexFunc(parked, func(r outbox.Row) bool { return r.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("row %d: %w", id, outbox.ErrNotParked)
 		}
-		if !found {
-			return nil, fmt.Errorf("%s: row %d: %w", path, id, outbox.ErrNotParked)
+		if !seen[id] {
+			rows = append(rows, parked[i])
 		}
 		seen[id] = true
-	}
-	if !c.execute {
-		return rows, nil
-	}
-	// It has the tables: this creates none.
-	box, err := outbox.Open(ctx, db, nil)
-	if err != nil {
-		return nil, outboxError(path, err)
-	}
-	ids = ids[:0]
-	for _, r := range rows {
-		ids = append(ids, r.ID)
-	}
-	if err := c.do(box, ctx, ids...); err != nil {
-		return nil, outboxError(path, err)
 	}
 	return rows, nil
 }

@@ -41,6 +41,8 @@ func TestScript(t *testing.T) {
 			"lines":     cmdLines,
 			"bridge":    cmdBridge,
 			"outbox":    cmdOutbox,
+			"sqlexec":   cmdSQLExec,
+			"holddb":    cmdHoldDB,
 		},
 	})
 }
