@@ -193,6 +193,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 			return err
 		}
 		r.done = intent{}
+		r.b.waits.deleted()
 	}
 	if rules.Off(outboxrule.Gate) {
 		var err error
@@ -233,7 +234,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 // have been, once that is settled: what is settled can be tried again.
 func afterwards(err, settled error) error {
 	if settled != nil {
-		return errors.Join(settled, err)
+		return join(settled, err)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/outboxrule"
@@ -32,8 +33,13 @@ type Box struct {
 	file   string      // of the database
 	info   os.FileInfo // of that file, nil if it is none of the system's
 	rules  outboxrule.Rule
-	rec    recorder
-	wake   chan struct{} // has an element when there may be rows
+	// encodes: there is an Options.Encode, and a row is not yet the record.
+	encodes bool
+	rec     recorder
+	wake    chan struct{} // has an element when there may be rows
+	waits   waits
+	// writing is how many calls of InTx have a transaction.
+	writing atomic.Int32
 
 	mu     sync.Mutex // guards opened
 	opened opened
@@ -61,7 +67,7 @@ func Open(ctx context.Context, db *sql.DB, opts *Options) (*Box, error) {
 	}
 	b := &Box{
 		db: db, opts: o, clock: o.Clock, logger: o.Logger, rules: outboxrule.From(ctx),
-		rec: recorder{onEvent: o.OnEvent}, wake: make(chan struct{}, 1),
+		rec: recorder{onEvent: o.OnEvent}, wake: make(chan struct{}, 1), encodes: opts != nil && opts.Encode != nil,
 	}
 	if err := b.check(ctx); err != nil {
 		return nil, wrap("open", err)
@@ -147,7 +153,7 @@ func (b *Box) Stats() Stats { return b.rec.get() }
 // tableError tells a database without the tables.
 func tableError(err error) error {
 	if sqldb.NoTable(err, "evlog_") {
-		return errors.Join(ErrNoTables, err)
+		return fmt.Errorf("%w: %w", ErrNoTables, err)
 	}
 	return err
 }

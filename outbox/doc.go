@@ -41,11 +41,26 @@
 //		if _, err := tx.ExecContext(ctx, `INSERT INTO orders ...`); err != nil {
 //			return err
 //		}
-//		return box.Put(ctx, tx, evlog.Record{Key: []byte("order:42"), Value: event})
+//		_, err := box.Put(ctx, tx, evlog.Record{Key: []byte("order:42"), Value: event})
+//		return err
 //	})
+//
+// [Box.Wait] waits until the log has what was committed. At the end:
+//
+//	stop()
+//	if err := <-done; !errors.Is(err, context.Canceled) {
+//		...
+//	}
+//	err = log.Close() // after Run: it needs the log
+//
+// Stopping does not wait for the queue. What is committed and not in the log yet
+// stays in the database, and is relayed after the next start; call Wait before for
+// an empty queue.
 //
 // Applications that keep their own transactions call [Box.Put] in them, and
 // [Box.Notify] after the commit. [Box.PutOnce] makes it harmless to do it again.
+// A handler of sqlbridge calls Put in the transaction that it is given: what it
+// has consumed, its cursor and what it tells are committed together.
 // Other processes open an outbox too, and do not relay; the relay finds their rows
 // by polling. Other languages insert with
 //

@@ -13,6 +13,9 @@ var (
 	// has rolled back under its owner (a statement in it was cancelled, say) is
 	// none any more. Nothing was changed.
 	ErrNotInTx = errors.New("not in a transaction")
+	// ErrNested: InTx was called by a function that InTx has called, on the same
+	// database. It would wait for its own lock. Nothing was changed.
+	ErrNested = errors.New("InTx inside InTx of the same database")
 	// ErrNoTables: the database has no tables of this package, or the one row of
 	// evlog_outbox_relay is gone; Open creates them.
 	ErrNoTables = errors.New("no outbox in this database")
@@ -108,6 +111,17 @@ func startsOf(id string) string {
 
 // Unwrap gives the sentinel.
 func (e *MismatchError) Unwrap() error { return e.Err }
+
+// join is two errors in one line; either may be nil.
+func join(err, other error) error {
+	switch {
+	case err == nil:
+		return other
+	case other == nil:
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, other)
+}
 
 // wrap adds what was being done; nil stays nil.
 func wrap(doing string, err error) error {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -23,6 +24,23 @@ const (
 	// Options.Policy went on.
 	EventMismatch
 )
+
+// String is the kind in one word.
+func (k EventKind) String() string {
+	switch k {
+	case EventRelayed:
+		return "relayed"
+	case EventParked:
+		return "parked"
+	case EventRetry:
+		return "retry"
+	case EventResolved:
+		return "resolved"
+	case EventMismatch:
+		return "mismatch"
+	}
+	return fmt.Sprintf("EventKind(%d)", uint8(k))
+}
 
 // Event is something that happened.
 type Event struct {

@@ -23,7 +23,7 @@ func Example() {
 	check(err)
 	relay := make(chan error, 1)
 	go func() {
-		defer stop() // if it ends by itself, so does what follows the log
+		defer stop() // if it ends by itself, so does what waits for it
 		relay <- box.Run(ctx, log)
 	}()
 
@@ -32,7 +32,7 @@ func Example() {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES (?1)`, item); err != nil {
 				return err
 			}
-			if err := box.Put(ctx, tx, evlog.Record{Key: []byte("order"), Value: []byte(item)}); err != nil {
+			if _, err := box.Put(ctx, tx, evlog.Record{Key: []byte("order"), Value: []byte(item)}); err != nil {
 				return err
 			}
 			if item == "nothing" {
@@ -42,13 +42,12 @@ func Example() {
 		})
 	}
 	fmt.Println(order("tea"), order("nothing"), order("cake"))
-	for rec, err := range log.Reader().Follow(ctx, 0) {
+	check(box.Wait(ctx)) // until the log has what was committed
+	for rec, err := range log.Reader().Records(ctx, 0) {
 		check(err)
 		fmt.Println(rec.Offset, string(rec.Value))
-		if rec.Offset == 1 {
-			break
-		}
 	}
+	// The relay first: it needs the log.
 	stop()
 	if err := <-relay; !errors.Is(err, context.Canceled) {
 		check(err)
@@ -70,7 +69,7 @@ func ExampleBox_PutOnce() {
 	check(err)
 	for range 2 {
 		check(box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			put, err := box.PutOnce(ctx, tx, "order:42:paid", evlog.Record{Value: []byte("paid")})
+			_, put, err := box.PutOnce(ctx, tx, "order:42:paid", evlog.Record{Value: []byte("paid")})
 			fmt.Println(put, err)
 			return err
 		}))

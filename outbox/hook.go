@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -71,6 +70,9 @@ type taken struct {
 // takeOver makes this box the one that relays, after resolving what the one
 // before has left. It is one transaction, and doing it again does no harm.
 func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, error) {
+	if err := checkVersion(t.ctx, t); err != nil {
+		return taken{}, err
+	}
 	s, err := t.state()
 	if err != nil {
 		return taken{}, err
@@ -87,7 +89,7 @@ func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, e
 	var astray bool
 	done.mismatch, astray, err = b.mismatch(ctx, s, n, hs)
 	if err != nil || done.mismatch != nil && b.opts.Policy == Fail {
-		return taken{}, errors.Join(done.mismatch, err)
+		return taken{}, join(done.mismatch, err)
 	}
 	in := b.inLog(s, hs)
 	if b.rules.Off(outboxrule.ByOffset) {

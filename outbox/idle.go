@@ -10,15 +10,18 @@ import (
 )
 
 // idleFor is how long the rows of the last batch wait for the next intent to be
-// deleted with. After that they are deleted alone.
+// deleted with. After that they are deleted alone, and at once if somebody is in
+// Wait.
 const idleFor = 10 * time.Millisecond
 
 // idle waits until there may be rows.
 func (r *relay) idle(ctx context.Context) error {
 	if len(r.done.rows) > 0 {
-		woken, err := r.waitFor(ctx, idleFor)
-		if woken || err != nil {
-			return err
+		if !r.b.waits.any() {
+			woken, err := r.waitFor(ctx, idleFor)
+			if woken || err != nil {
+				return err
+			}
 		}
 		return r.finish(ctx)
 	}
@@ -94,6 +97,7 @@ func (r *relay) finish(ctx context.Context) error {
 	})
 	if err == nil {
 		r.done = intent{}
+		r.b.waits.deleted()
 	}
 	return err
 }

@@ -14,40 +14,58 @@ import (
 )
 
 // Put stores the records in the outbox as a part of the transaction tx: a
-// *sql.Tx, a *sql.Conn after BEGIN, or what wraps one. They are relayed after it
-// has committed, in this order, and never if it does not. The time of a record
-// without one is now; Offset is ignored.
+// *sql.Tx, a *sql.Conn after BEGIN, or what wraps one, such as the transaction
+// that sqlbridge hands to its handlers. They are relayed after it has committed,
+// in this order, and never if it does not. The time of a record without one is
+// now; Offset is ignored. Put returns the UIDs of the rows, in the same order:
+// they name the events for ever, and FindRelayed finds their offsets by them.
 //
 // A *sql.DB, or a transaction that SQLite has rolled back meanwhile, is
 // ErrNotInTx. A transaction of another database that has an outbox too is not
-// noticed: the records go there. After an error roll the transaction back. What a record may be is
-// found out by the relay: one that is too large for the log is parked there.
-func (b *Box) Put(ctx context.Context, tx DBTX, records ...evlog.Record) error {
-	if err := b.inTransaction(ctx, tx); err != nil {
-		return wrap("put", err)
+// noticed: the records go there. A record that no log can hold, with a key above
+// evlog.MaxKeyBytes or above evlog.MaxRecordBytes as a whole, is
+// evlog.ErrTooLarge, unless Options.Encode makes the records. One that is only
+// too large for the log at hand is parked by the relay. After an error roll the
+// transaction back.
+func (b *Box) Put(ctx context.Context, tx DBTX, records ...evlog.Record) ([]UID, error) {
+	rows, err := b.newRows(records)
+	if err == nil {
+		err = b.inTransaction(ctx, tx)
 	}
-	for some := range slices.Chunk(records, rowsAtOnce) {
-		if err := b.insert(ctx, tx, some); err != nil {
-			return wrap("put", err)
+	if err != nil {
+		return nil, wrap("put", err)
+	}
+	for some := range slices.Chunk(rows, rowsAtOnce) {
+		if err := insert(ctx, tx, some); err != nil {
+			return nil, wrap("put", err)
 		}
 	}
-	return nil
+	uids := make([]UID, len(rows))
+	for i := range rows {
+		uids[i] = rows[i].uid
+	}
+	return uids, nil
 }
 
 // rowsAtOnce is how many rows one statement inserts.
 const rowsAtOnce = 32
 
 // insert inserts rows without dedupe keys.
-func (b *Box) insert(ctx context.Context, q DBTX, records []evlog.Record) error {
-	args := make([]any, 0, insertColumns*len(records))
-	for _, r := range records {
-		columns, err := b.columns(r)
-		if err != nil {
-			return err
-		}
-		args = append(args, columns[:]...)
+func insert(ctx context.Context, q DBTX, rows []newRow) error {
+	args := make([]any, 0, insertColumns*len(rows))
+	for i := range rows {
+		args = rows[i].appendColumns(args)
 	}
-	_, err := q.ExecContext(ctx, insertRows[len(records)], args...)
+	_, err := q.ExecContext(ctx, insertRows[len(rows)], args...)
+	return insertError(err)
+}
+
+// insertError tells a value that is too large for SQLite itself, which holds 1e9
+// bytes by default.
+func insertError(err error) error {
+	if sqldb.IsTooBig(err) {
+		return fmt.Errorf("%w: %w", evlog.ErrTooLarge, err)
+	}
 	return tableError(err)
 }
 
@@ -66,45 +84,87 @@ var insertRows = func() (queries [rowsAtOnce + 1]string) {
 	return queries
 }()
 
-// columns are uid, schema, ts_ms, key and value of a new row.
-func (b *Box) columns(r evlog.Record) (columns [insertColumns]any, err error) {
-	t := r.Time
-	if t.IsZero() {
-		t = b.clock.Now()
+// newRow is a row before it is inserted.
+type newRow struct {
+	uid    UID
+	ms     int64
+	record evlog.Record
+}
+
+func (r *newRow) appendColumns(args []any) []any {
+	return append(args, r.uid[:], int64(r.record.Schema), r.ms, nullIfEmpty(r.record.Key), nullIfEmpty(r.record.Value))
+}
+
+// newRows gives each record a uid and a time, or refuses them all.
+func (b *Box) newRows(records []evlog.Record) ([]newRow, error) {
+	rows := make([]newRow, len(records))
+	for i, r := range records {
+		t := r.Time
+		if t.IsZero() {
+			t = b.clock.Now()
+		}
+		ms := t.UnixMilli()
+		if time.UnixMilli(ms).Unix() != t.Unix() {
+			return nil, fmt.Errorf("time %v: %w", r.Time, evlog.ErrTooLarge)
+		}
+		if err := b.tooLarge(r); err != nil {
+			return nil, err
+		}
+		rows[i] = newRow{ms: ms, record: r}
+		rand.Read(rows[i].uid[:]) // never fails
 	}
-	ms := t.UnixMilli()
-	if time.UnixMilli(ms).Unix() != t.Unix() {
-		return columns, fmt.Errorf("time %v: %w", r.Time, evlog.ErrTooLarge)
+	return rows, nil
+}
+
+// tooLarge refuses what no log can hold: better an error here than a row that is
+// parked later. What Encode makes of a row is not known here.
+func (b *Box) tooLarge(r evlog.Record) error {
+	switch {
+	case b.encodes:
+		return nil
+	case len(r.Key) > evlog.MaxKeyBytes:
+		return fmt.Errorf("a key of %d bytes: %w (at most %d)", len(r.Key), evlog.ErrTooLarge, evlog.MaxKeyBytes)
+	case r.Size() > evlog.MaxRecordBytes:
+		return fmt.Errorf("a record of %d bytes: %w (at most %d)", r.Size(), evlog.ErrTooLarge, int64(evlog.MaxRecordBytes))
 	}
-	var uid UID
-	rand.Read(uid[:]) // never fails
-	return [insertColumns]any{uid[:], int64(r.Schema), ms, nullIfEmpty(r.Key), nullIfEmpty(r.Value)}, nil
+	return nil
 }
 
 // PutOnce is Put for a record that must not come twice: if a row with this
 // dedupe key is in the outbox, queued, parked, or kept after it was relayed (see
-// Options.KeepFor), it does nothing and returns false. The key must not be empty.
-func (b *Box) PutOnce(ctx context.Context, tx DBTX, dedupeKey string, r evlog.Record) (put bool, err error) {
+// Options.KeepFor), it does nothing, and returns false and the UID of that row.
+// The key must not be empty.
+func (b *Box) PutOnce(ctx context.Context, tx DBTX, dedupeKey string, r evlog.Record) (uid UID, put bool, err error) {
 	if dedupeKey == "" {
-		return false, fmt.Errorf("outbox: put: the dedupe key is empty: %w", evlog.ErrBadOptions)
+		return UID{}, false, fmt.Errorf("outbox: put: the dedupe key is empty: %w", evlog.ErrBadOptions)
 	}
-	if err := b.inTransaction(ctx, tx); err != nil {
-		return false, wrap("put", err)
+	rows, err := b.newRows([]evlog.Record{r})
+	if err == nil {
+		err = b.inTransaction(ctx, tx)
 	}
-	columns, err := b.columns(r)
-	if err != nil {
-		return false, wrap("put", err)
+	if err == nil {
+		uid, put, err = b.insertOnce(ctx, tx, dedupeKey, &rows[0])
 	}
+	return uid, put, wrap("put", err)
+}
+
+func (b *Box) insertOnce(ctx context.Context, q DBTX, dedupeKey string, r *newRow) (uid UID, put bool, err error) {
 	var key any = dedupeKey
 	if b.rules.Off(outboxrule.Dedupe) {
 		key = nil
 	}
-	res, err := tx.ExecContext(ctx, insertOnce, append(columns[:], key)...)
+	res, err := q.ExecContext(ctx, insertOnce, append(r.appendColumns(nil), key)...)
 	if err != nil {
-		return false, wrap("put", tableError(err))
+		return UID{}, false, insertError(err)
 	}
-	n, err := res.RowsAffected()
-	return n > 0, wrap("put", err)
+	if n, err := res.RowsAffected(); err != nil || n > 0 {
+		return r.uid, err == nil, err
+	}
+	var there []byte
+	err = q.QueryRowContext(ctx, `SELECT uid FROM main.evlog_outbox WHERE dedupe = ?1
+		UNION ALL SELECT uid FROM main.evlog_outbox_kept WHERE dedupe = ?1 LIMIT 1`, dedupeKey).Scan(&there)
+	copy(uid[:], there)
+	return uid, false, err
 }
 
 const insertOnce = `INSERT INTO main.evlog_outbox (uid, schema, ts_ms, key, value, dedupe)
@@ -138,13 +198,20 @@ func nullIfEmpty(b []byte) any {
 // same (a full disk, INSERT OR ROLLBACK), InTx returns ErrNotInTx. fn must not
 // end the transaction itself.
 //
-// fn must neither call InTx, which would wait for its own lock for a minute, nor
-// append to the log: the relay may be at the log's gate and need the lock. If both
-// wait for each other, the relay poisons the log after 5 s.
+// fn must not call InTx on the same database: with fn's context that is
+// ErrNested at once, and with another one it waits for its own lock. Nor must it
+// append to the log: the relay may be at the log's gate and need the lock. If
+// both wait for each other, the relay poisons the log after 5 s.
+//
+// Inside fn everything composes that takes a transaction: Put, and sqlbridge's
+// Advance. A handler of sqlbridge has a transaction already: there call Put.
 //
 // After an error nothing was committed, unless it is an I/O error of the commit
 // itself, which leaves that open: PutOnce makes it harmless to try again.
 func (b *Box) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if nested(ctx, b.file) {
+		return wrap("begin", ErrNested)
+	}
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return wrap("begin", err)
@@ -153,15 +220,17 @@ func (b *Box) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	nc := context.WithoutCancel(ctx)
 	t, err := b.beginWriting(ctx, conn)
 	if err != nil {
-		return wrap("begin", err)
+		return wrap("begin", b.maybeNested(err))
 	}
+	b.writing.Add(1)
+	defer b.writing.Add(-1)
 	defer func() {
 		// After a COMMIT this only tells the *sql.Tx.
 		if err := t.Rollback(); err != nil && !sqldb.IsNoTx(err) {
 			(&tx{connection: &connection{conn: conn}, ctx: nc}).rollback()
 		}
 	}()
-	if err := fn(nc, t); err != nil {
+	if err := fn(context.WithValue(nc, writingKey{b.file}, true), t); err != nil {
 		return err
 	}
 	if err := b.inTransaction(nc, t); err != nil {
@@ -178,6 +247,23 @@ func (b *Box) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	}
 	b.Notify()
 	return nil
+}
+
+// writingKey marks the contexts of functions that have a transaction on file.
+type writingKey struct{ file string }
+
+func nested(ctx context.Context, file string) bool {
+	is, _ := ctx.Value(writingKey{file}).(bool)
+	return is
+}
+
+// maybeNested says why the database may be locked, where that is this box's own
+// doing.
+func (b *Box) maybeNested(err error) error {
+	if n := b.writing.Load(); n > 0 && sqldb.IsBusy(err) {
+		return fmt.Errorf("%w (%d calls of InTx are at work: one inside another waits for itself)", err, n)
+	}
+	return err
 }
 
 // beginWriting begins a transaction and takes the write lock.

@@ -84,7 +84,7 @@ func (b *Box) RunOpening(ctx context.Context, open func(context.Context) (*evlog
 
 // runAndClose closes the log in a panic too.
 func (b *Box) runAndClose(ctx context.Context, log *evlog.Log) (err error) {
-	defer func() { err = errors.Join(err, log.Close()) }()
+	defer func() { err = join(err, log.Close()) }()
 	return b.Run(ctx, log)
 }
 
@@ -190,6 +190,9 @@ func (r *relay) start(ctx context.Context) error {
 	}
 	var s state
 	err := r.transact(ctx, func(t *tx) (err error) {
+		if err := checkVersion(t.ctx, t); err != nil {
+			return err
+		}
 		if s, err = t.state(); err != nil {
 			return err
 		}

@@ -86,13 +86,17 @@ func (b *Box) migrate(ctx context.Context) error {
 }
 
 func (b *Box) checkVersion(ctx context.Context) error {
-	return b.patiently(ctx, func() error {
-		version, err := schemaVersionOf(ctx, b.db)
-		if err == nil && version > schemaVersion {
-			err = fmt.Errorf("its tables have version %d: %w (it knows %d)", version, evlog.ErrVersion, schemaVersion)
-		}
-		return err
-	})
+	return b.patiently(ctx, func() error { return checkVersion(ctx, b.db) })
+}
+
+// checkVersion refuses tables that a later version of this package has made, or
+// changed while this one was at work: it would not know what they mean.
+func checkVersion(ctx context.Context, q DBTX) error {
+	version, err := schemaVersionOf(ctx, q)
+	if err == nil && version > schemaVersion {
+		err = fmt.Errorf("its tables have version %d: %w (it knows %d)", version, evlog.ErrVersion, schemaVersion)
+	}
+	return err
 }
 
 func createSchema(t *tx) error {

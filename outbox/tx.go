@@ -148,7 +148,7 @@ func (b *Box) session(ctx context.Context) (*session, error) {
 		}
 		if err != nil {
 			discard(conn)
-			return nil, errors.Join(fmt.Errorf("PRAGMA %s: %w", p.name, err), conn.Close())
+			return nil, join(fmt.Errorf("PRAGMA %s: %w", p.name, err), conn.Close())
 		}
 	}
 	// The journal is a setting of the connection, and the pool makes new ones.
@@ -223,7 +223,7 @@ func (b *Box) patiently(ctx context.Context, f func() error) error {
 			b.logger.Warn("outbox: the database is locked; waiting", "for_up_to", busyFor, "err", err)
 		}
 		if b.sleep(ctx, jitter(wait)) != nil {
-			return errors.Join(ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		wait = min(2*wait, busyMaxWait)
 	}

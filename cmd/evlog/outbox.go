@@ -66,7 +66,7 @@ func exactly(cmd *cobra.Command, args []string, names ...string) error {
 
 func (a *app) outbox(ctx context.Context, path string, table *tableFlags) error {
 	var s outbox.Status
-	var parked []outbox.Row
+	var parked []outbox.ParkedRow
 	err := readOutbox(ctx, path, func(db *sql.DB) (err error) {
 		if s, err = outbox.ReadStatus(ctx, db); err != nil {
 			return err
@@ -103,8 +103,8 @@ func (a *app) outbox(ctx context.Context, path string, table *tableFlags) error 
 	cells := [][]string{{"\nID", "UID", "TIME", "BYTES", "ATTEMPTS", "ERROR"}}
 	for _, r := range parked {
 		cells = append(cells, []string{
-			strconv.FormatInt(r.ID, 10), r.UID.String(), table.times.cell(r.Record.Time),
-			strconv.Itoa(len(r.Record.Key) + len(r.Record.Value)), strconv.Itoa(r.Attempts), printable(r.Parked),
+			strconv.FormatInt(r.ID, 10), r.UID.String(), table.times.cell(r.Time),
+			strconv.FormatInt(r.KeyBytes+r.ValueBytes, 10), strconv.Itoa(r.Attempts), printable(r.Reason),
 		})
 	}
 	return writeTable(a.out, cells)
@@ -148,13 +148,13 @@ type parkedDoc struct {
 	Time       *string `json:"time"`
 	Schema     uint16  `json:"schema"`
 	DedupeKey  string  `json:"dedupe_key"`
-	KeyBytes   int     `json:"key_bytes"`
-	ValueBytes int     `json:"value_bytes"`
+	KeyBytes   int64   `json:"key_bytes"`
+	ValueBytes int64   `json:"value_bytes"`
 	Attempts   int     `json:"attempts"`
 	Error      string  `json:"error"`
 }
 
-func newOutboxDoc(s *outbox.Status, parked []outbox.Row, times timePrinter) *outboxDoc {
+func newOutboxDoc(s *outbox.Status, parked []outbox.ParkedRow, times timePrinter) *outboxDoc {
 	doc := &outboxDoc{
 		Outbox: s.Outbox, Queued: s.Queued, Oldest: times.json(s.Oldest), Parked: s.Parked, Kept: s.Kept,
 		LogID: s.LogID, LogEnd: s.LogEnd, Epoch: s.Epoch, Rows: parkedDocs(parked, times),
@@ -165,12 +165,12 @@ func newOutboxDoc(s *outbox.Status, parked []outbox.Row, times timePrinter) *out
 	return doc
 }
 
-func parkedDocs(rows []outbox.Row, times timePrinter) []parkedDoc {
+func parkedDocs(rows []outbox.ParkedRow, times timePrinter) []parkedDoc {
 	docs := []parkedDoc{}
 	for _, r := range rows {
 		docs = append(docs, parkedDoc{
-			ID: r.ID, UID: r.UID.String(), Time: times.json(r.Record.Time), Schema: r.Record.Schema, DedupeKey: r.DedupeKey,
-			KeyBytes: len(r.Record.Key), ValueBytes: len(r.Record.Value), Attempts: r.Attempts, Error: r.Parked,
+			ID: r.ID, UID: r.UID.String(), Time: times.json(r.Time), Schema: r.Schema, DedupeKey: r.DedupeKey,
+			KeyBytes: r.KeyBytes, ValueBytes: r.ValueBytes, Attempts: r.Attempts, Error: r.Reason,
 		})
 	}
 	return docs

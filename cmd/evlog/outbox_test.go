@@ -29,7 +29,7 @@ func cmdOutbox(ts *testscript.TestScript, _ bool, args []string) {
 			if v == "big" {
 				value = big
 			}
-			if err := box.Put(ctx, tx, evlog.Record{Key: []byte("k"), Value: value}); err != nil {
+			if _, err := box.Put(ctx, tx, evlog.Record{Key: []byte("k"), Value: value}); err != nil {
 				return err
 			}
 		}

@@ -90,7 +90,7 @@ func (c *outboxMove) run(cmd *cobra.Command, args []string) (err error) {
 	} else {
 		cells := [][]string{{"ID", "UID", "ACTION", "ERROR"}}
 		for _, r := range rows {
-			cells = append(cells, []string{strconv.FormatInt(r.ID, 10), r.UID.String(), c.what, printable(r.Parked)})
+			cells = append(cells, []string{strconv.FormatInt(r.ID, 10), r.UID.String(), c.what, printable(r.Reason)})
 		}
 		err = writeTable(c.a.out, cells)
 	}
@@ -107,7 +107,7 @@ type outboxMoveDoc struct {
 }
 
 // apply returns the rows, and with execute does it to them.
-func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows []outbox.Row, err error) {
+func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows []outbox.ParkedRow, err error) {
 	if !c.execute {
 		err := readOutbox(ctx, path, func(db *sql.DB) (err error) {
 			rows, err = parkedRows(ctx, db, ids)
@@ -133,7 +133,7 @@ func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows 
 }
 
 // parkedRows returns those with these ids.
-func parkedRows(ctx context.Context, db *sql.DB, ids []int64) (rows []outbox.Row, err error) {
+func parkedRows(ctx context.Context, db *sql.DB, ids []int64) (rows []outbox.ParkedRow, err error) {
 	parked, err := outbox.Parked(ctx, db)
 	if err != nil {
 		return nil, err

@@ -148,7 +148,7 @@ func (s *service) take(ctx context.Context, o order) error {
 		if err != nil {
 			return err
 		}
-		if err := s.box.Put(ctx, tx, evlog.Record{Key: fmt.Appendf(nil, "order:%d", o.ID), Value: event}); err != nil {
+		if _, err := s.box.Put(ctx, tx, evlog.Record{Key: fmt.Appendf(nil, "order:%d", o.ID), Value: event}); err != nil {
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `UPDATE shelf SET pieces = pieces - ?1 WHERE item = ?2 AND pieces >= ?1`, o.Pieces, o.Item)
@@ -172,8 +172,8 @@ func (s *service) take(ctx context.Context, o order) error {
 	return err
 }
 
-// compare follows the log, as any process could, until it has an event for each
-// order that was taken, and compares them with the table.
+// compare waits until the relay has done its work, reads the log, as any process
+// could, and compares the events with the table.
 func (s *service) compare(ctx context.Context, log *evlog.Reader, out io.Writer) error {
 	rows, err := s.db.QueryContext(ctx, `SELECT id, item, pieces FROM orders ORDER BY id`)
 	if err != nil {
@@ -191,7 +191,10 @@ func (s *service) compare(ctx context.Context, log *evlog.Reader, out io.Writer)
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	for rec, err := range log.Follow(ctx, 0) {
+	if err := s.box.Wait(ctx); err != nil {
+		return err
+	}
+	for rec, err := range log.Records(ctx, 0) {
 		if err != nil {
 			return err
 		}
@@ -199,9 +202,7 @@ func (s *service) compare(ctx context.Context, log *evlog.Reader, out io.Writer)
 		if err := json.Unmarshal(rec.Value, &o); err != nil {
 			return err
 		}
-		if got = append(got, o); len(got) == len(want) {
-			break
-		}
+		got = append(got, o)
 	}
 	if !slices.Equal(got, want) {
 		return errors.New("the log tells of other orders than the table has")

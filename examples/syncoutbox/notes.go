@@ -92,7 +92,7 @@ func (p *peer) save(ctx context.Context, now time.Time, edits []edit) (done save
 			if err != nil {
 				return err
 			}
-			if err := p.box.Put(ctx, tx, rec); err != nil {
+			if _, err := p.box.Put(ctx, tx, rec); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, `INSERT INTO journal (seq, save, change) VALUES (?1, ?2, ?3)`,

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
@@ -34,8 +33,10 @@ type peer struct {
 	acked   *cursor.File
 	relayed chan error   // the end of the relay
 	dropped atomic.Int64 // segments of the log
-	stop    context.CancelFunc
 	server  *http.Server // nil: offline
+
+	relaying context.Context // ends with the relay
+	stop     context.CancelFunc
 }
 
 // runPeer is the process: it does what it is told until its input ends.
@@ -73,7 +74,7 @@ func (p *peer) do(ctx context.Context, c command) error {
 		}
 		return p.tellState(ctx, message{What: saySaved})
 	case doDrain:
-		return p.drain(ctx)
+		return p.drain()
 	case doOnline:
 		return p.goOnline(ctx)
 	case doPull:
@@ -109,9 +110,12 @@ func (p *peer) openLog(ctx context.Context) (err error) {
 	if p.acked, err = cursor.OpenFile(ctx, dir, nil); err != nil {
 		return err
 	}
-	ctx, p.stop = context.WithCancel(ctx)
-	p.relayed = make(chan error, 1)
-	go func() { p.relayed <- p.box.Run(ctx, p.log) }()
+	relaying, stop := context.WithCancel(ctx)
+	p.relaying, p.stop, p.relayed = relaying, stop, make(chan error, 1)
+	go func() {
+		defer stop() // whoever waits for it ends too
+		p.relayed <- p.box.Run(relaying, p.log)
+	}()
 	return nil
 }
 
@@ -143,20 +147,7 @@ func (p *peer) close() error {
 }
 
 // drain waits until every change that was saved is in the log.
-func (p *peer) drain(ctx context.Context) error {
-	for {
-		status, err := outbox.ReadStatus(ctx, p.db)
-		if err != nil || status.Queued == 0 {
-			return err
-		}
-		select {
-		case err := <-p.relayed:
-			p.relayed <- err
-			return err
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
+func (p *peer) drain() error { return p.box.Wait(p.relaying) }
 
 // tellState adds to a message what the database says.
 func (p *peer) tellState(ctx context.Context, m message) error {

@@ -58,7 +58,8 @@ func (s *outboxSide) open() {
 // fill puts n records into the outbox.
 func (s *outboxSide) fill(records []evlog.Record) {
 	err := s.box.InTx(background, func(ctx context.Context, tx *sql.Tx) error {
-		return s.box.Put(ctx, tx, records...)
+		_, err := s.box.Put(ctx, tx, records...)
+		return err
 	})
 	require.NoError(s.b, err)
 }

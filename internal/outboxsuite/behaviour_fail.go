@@ -152,7 +152,7 @@ func behavePanic(e *env) error {
 		return err
 	}
 	rows, err := outbox.Parked(e.ctx, e.db)
-	if err != nil || len(rows) != 2 || rows[0].Parked != "panic in Encode: ouch" || rows[1].Parked == "" {
+	if err != nil || len(rows) != 2 || rows[0].Reason != "panic in Encode: ouch" || rows[1].Reason == "" {
 		return wrongf("parked: %+v, %v", rows, err)
 	}
 	return nil

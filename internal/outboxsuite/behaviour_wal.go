@@ -23,7 +23,7 @@ func behaveWALSize(e *env) error {
 		tx, err := e.db.Begin()
 		if err == nil && i%10 == 0 {
 			if _, err = tx.Exec(`UPDATE evlog_outbox SET id = id WHERE 0`); err == nil {
-				err = app.Put(e.ctx, tx, evlog.Record{Value: []byte("v")})
+				_, err = app.Put(e.ctx, tx, evlog.Record{Value: []byte("v")})
 			}
 		}
 		if err == nil {

@@ -150,7 +150,7 @@ func transactions(ctx context.Context, box *outbox.Box, rng *rand.Rand) error {
 				var n int64
 				err := tx.QueryRowContext(ctx, `INSERT INTO effect DEFAULT VALUES RETURNING n`).Scan(&n)
 				if err == nil {
-					err = box.Put(ctx, tx, evlog.Record{Key: []byte("effect"), Value: strconv.AppendInt(nil, n, 10)})
+					_, err = box.Put(ctx, tx, evlog.Record{Key: []byte("effect"), Value: strconv.AppendInt(nil, n, 10)})
 				}
 				if err != nil {
 					return err

@@ -64,7 +64,7 @@ func runRules(t *testing.T, driver string, m Mode) {
 
 func checkInTx(e *env) error {
 	rec := evlog.Record{Value: []byte("v")}
-	if err := is(e.box.Put(e.ctx, e.db, rec), outbox.ErrNotInTx); err != nil {
+	if err := is(errOf(e.box.Put(e.ctx, e.db, rec)), outbox.ErrNotInTx); err != nil {
 		return err
 	}
 	conn, err := e.db.Conn(e.ctx)
@@ -72,10 +72,10 @@ func checkInTx(e *env) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := is(e.box.Put(e.ctx, conn, rec), outbox.ErrNotInTx); err != nil {
+	if err := is(errOf(e.box.Put(e.ctx, conn, rec)), outbox.ErrNotInTx); err != nil {
 		return err
 	}
-	if _, err := e.box.PutOnce(e.ctx, conn, "k", rec); is(err, outbox.ErrNotInTx) != nil {
+	if _, _, err := e.box.PutOnce(e.ctx, conn, "k", rec); is(err, outbox.ErrNotInTx) != nil {
 		return err
 	}
 	// A transaction that SQLite has ended under its owner.
@@ -88,7 +88,7 @@ func checkInTx(e *env) error {
 	if err != nil || conflict == nil {
 		return wrongf("no conflict: %v", err)
 	}
-	if err := is(e.box.Put(e.ctx, tx, rec), outbox.ErrNotInTx); err != nil {
+	if err := is(errOf(e.box.Put(e.ctx, tx, rec)), outbox.ErrNotInTx); err != nil {
 		return err
 	}
 	_ = tx.Rollback()
@@ -101,18 +101,23 @@ func checkInTx(e *env) error {
 
 func checkDedupe(e *env) error {
 	box := e.openBox(e.db, &outbox.Options{KeepFor: time.Hour})
-	once := func(key string) (put bool, err error) {
+	once := func(key string) (uid outbox.UID, put bool, err error) {
 		err = box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
-			put, err = box.PutOnce(ctx, tx, key, evlog.Record{Value: []byte(key)})
+			uid, put, err = box.PutOnce(ctx, tx, key, evlog.Record{Value: []byte(key)})
 			return err
 		})
-		return put, err
+		return uid, put, err
 	}
+	uids := map[string]outbox.UID{}
 	expect := func(key string, want bool) error {
-		put, err := once(key)
+		uid, put, err := once(key)
 		if err == nil && put != want {
 			err = wrongf("PutOnce(%q) is %v", key, put)
 		}
+		if err == nil && !put && uid != uids[key] {
+			err = wrongf("PutOnce(%q) tells %v, and the row is %v", key, uid, uids[key])
+		}
+		uids[key] = uid
 		return err
 	}
 	if err := first(expect("a", true), expect("a", false), expect("b", true)); err != nil {
@@ -141,7 +146,7 @@ func checkPark(e *env) error {
 		return r.Record, nil
 	}})
 	err := box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return box.Put(ctx, tx,
+		_, err := box.Put(ctx, tx,
 			evlog.Record{Value: []byte("1")},
 			evlog.Record{Key: bytes.Repeat([]byte("k"), evlog.MaxKeyBytes+1), Value: []byte("long key")},
 			evlog.Record{Value: []byte("2")},
@@ -149,6 +154,7 @@ func checkPark(e *env) error {
 			evlog.Record{Value: []byte("never")},
 			evlog.Record{Value: []byte("3")},
 		)
+		return err
 	})
 	if err != nil {
 		return err
@@ -169,8 +175,8 @@ func checkPark(e *env) error {
 		return wrongf("%d rows are parked, %+v", len(rows), box.Stats())
 	}
 	for i, want := range []string{"too large", "too large", "cannot encode"} {
-		if rows[i].Attempts != 1 || !strings.Contains(rows[i].Parked, want) {
-			return wrongf("parked: attempts %d, %q", rows[i].Attempts, rows[i].Parked)
+		if rows[i].Attempts != 1 || !strings.Contains(rows[i].Reason, want) {
+			return wrongf("parked: attempts %d, %q", rows[i].Attempts, rows[i].Reason)
 		}
 	}
 	// Once more, to no avail; then with an Encode that was mended.
@@ -283,7 +289,7 @@ func checkOneConnection(e *env) error {
 			ctx, cancel := context.WithTimeout(e.ctx, e.patience)
 			defer cancel()
 			return box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-				return box.Put(ctx, tx, evlog.Record{Value: []byte(want[i])})
+				return errOf(box.Put(ctx, tx, evlog.Record{Value: []byte(want[i])}))
 			})
 		})
 		if err != nil {

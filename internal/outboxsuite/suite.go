@@ -183,7 +183,7 @@ func (r *running) end() error {
 func (e *env) put(box *outbox.Box, values ...string) error {
 	return box.InTx(e.ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, v := range values {
-			if err := box.Put(ctx, tx, evlog.Record{Key: []byte("k"), Value: []byte(v)}); err != nil {
+			if _, err := box.Put(ctx, tx, evlog.Record{Key: []byte("k"), Value: []byte(v)}); err != nil {
 				return err
 			}
 		}
@@ -322,6 +322,9 @@ func is(err, want error) error {
 	}
 	return nil
 }
+
+// errOf is the error of a Put.
+func errOf(_ []outbox.UID, err error) error { return err }
 
 // first returns the first error.
 func first(errs ...error) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/evlog-go/evlog/outbox"
 )
 
-func outOfSQLite(ctx context.Context, db *sql.DB, seen func(*evlog.Log) error) error {
+func outOfSQLite(ctx context.Context, db *sql.DB) error {
 	// region: outbox
 	box, err := outbox.Open(ctx, db, nil) // creates its tables
 	if err != nil {
@@ -32,16 +32,18 @@ func outOfSQLite(ctx context.Context, db *sql.DB, seen func(*evlog.Log) error) e
 		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, total) VALUES (42, 1999)`); err != nil {
 			return err // nothing is committed, and nobody hears of it
 		}
-		return box.Put(ctx, tx, evlog.Record{Key: []byte("order:42"), Value: []byte(`{"total":1999}`)})
+		_, err := box.Put(ctx, tx, evlog.Record{Key: []byte("order:42"), Value: []byte(`{"total":1999}`)})
+		return err
 	})
-	// end
 	if err == nil {
-		err = seen(log)
+		err = box.Wait(ctx) // where it matters: until the log has it
 	}
-	stop()
-	if e := <-relay; !errors.Is(e, context.Canceled) {
-		err = errors.Join(err, e)
+
+	stop() // at the end, before the log is closed
+	if ended := <-relay; !errors.Is(ended, context.Canceled) {
+		return ended
 	}
+	// end
 	return err
 }
 
@@ -56,16 +58,21 @@ func Example_outOfSQLite() {
 		if _, err := db.Exec(`CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER) STRICT`); err != nil {
 			return err
 		}
-		return outOfSQLite(ctx, db, func(log *evlog.Log) error {
-			for rec, err := range log.Reader().Follow(ctx, 0) {
-				if err != nil {
-					return err
-				}
-				fmt.Printf("%d %s %s\n", rec.Offset, rec.Key, rec.Value)
-				break
+		if err := outOfSQLite(ctx, db); err != nil {
+			return err
+		}
+		log, err := evlog.OpenReader(ctx, "events", nil)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		for rec, err := range log.Records(ctx, 0) {
+			if err != nil {
+				return err
 			}
-			return nil
-		})
+			fmt.Printf("%d %s %s\n", rec.Offset, rec.Key, rec.Value)
+		}
+		return nil
 	})
 	// Output:
 	// 0 order:42 {"total":1999}

@@ -120,6 +120,10 @@ var faultTexts = []string{
 	"file is not a database",               // SQLITE_NOTADB
 }
 
+// IsTooBig reports whether err says that a value is larger than SQLite holds
+// (SQLITE_TOOBIG).
+func IsTooBig(err error) bool { return saysOne(err, []string{"string or blob too big"}) }
+
 // IsFault reports whether err is about the machine or the file, so that the same
 // statement with other values would fail too.
 func IsFault(err error) bool { return saysOne(err, faultTexts) }

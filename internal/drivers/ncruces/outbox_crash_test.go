@@ -372,7 +372,7 @@ func (w *world) transaction(rng *rand.Rand, box *outbox.Box, led *ledger) {
 			if _, err := t.ExecContext(ctx, `INSERT INTO effect (n, tx) VALUES (?1, ?2)`, n, tx); err != nil {
 				return err
 			}
-			if err := box.Put(ctx, t, w.record(n)); err != nil {
+			if _, err := box.Put(ctx, t, w.record(n)); err != nil {
 				return err
 			}
 		}
