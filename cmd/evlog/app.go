@@ -215,11 +215,3 @@ func closing(c io.Closer, err *error) {
 		*err = closeErr
 	}
 }
-
-// dirOnly completes a directory as the first argument and nothing after it.
-func dirOnly(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveFilterDirs
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}

@@ -21,10 +21,11 @@ Formats:
   lines  each line, without its newline, is a value. -k gives all of them a key;
          -K DELIM splits each line at the first DELIM into key and value
   jsonl  each line is a JSON object with key or key_b64, value or value_b64,
-         ts_ms and schema, as "evlog cat -J" prints it. A string's payload is its
-         text, an object, array, number or boolean its JSON text as it stands,
-         null an empty value. offset and tombstone are ignored, an absent ts_ms
-         is stamped. -k and --schema count where a line does not say
+         ts_ms and schema, as "evlog cat -J" prints it. The payload of a string
+         is its text, of an object, array, number or boolean its JSON text as it
+         stands, of null an empty value. offset and tombstone are ignored, an
+         absent ts_ms is stamped. -k and --schema count where a line does not
+         say
 
 A bad line ends the command with its number; what came before it is durable.
 
@@ -43,7 +44,7 @@ turns a stored one off.`,
 	}
 	c.key.name, c.delim.name = "KEY", "DELIM"
 	flags := cmd.Flags()
-	flags.StringVar(&c.format, "format", "lines", "lines or jsonl")
+	flags.StringVar(&c.format, "format", "lines", "input is of this `FORMAT`: lines or jsonl")
 	flags.VarP(&c.key, "key", "k", "key of the records")
 	flags.VarP(&c.delim, "key-delimiter", "K", "split each line into key and value here (\\t and \\xHH are understood)")
 	flags.Var(&c.schema, "schema", "schema id of the records")
@@ -52,6 +53,7 @@ turns a stored one off.`,
 	flags.Var(&c.sync, "sync", "always, interval=DURATION or flush")
 	c.retention.register(flags)
 	completeWords(cmd, "format", []string{"lines", "jsonl"})
+	completeFlag(cmd, "hold-for", holdNames)
 	completeWords(cmd, "sync", []string{"always", "interval=100ms", "flush"})
 	return cmd
 }

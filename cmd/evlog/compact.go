@@ -24,8 +24,8 @@ the log open for writing can do the same by itself.
 
 A tombstone (a key with an empty value) stays for a grace, counted from when its
 segment was first compacted, so that whoever reads the log learns that the key
-was deleted; --grace 0 drops it at once. A damaged segment is left as it is, told,
-and no tombstone above it goes.
+was deleted; --grace 0 drops it at once. A damaged segment is left as it is, and
+told, and no tombstone above it goes.
 
   --roll      closes the active segment first, so that it is compacted too
   --memory N  for the keys, 32 bytes each; more keys than fit take more passes

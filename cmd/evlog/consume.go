@@ -33,7 +33,7 @@ consumers reset" lets it go on.
 		Example: `  evlog consume events archive -J >> archive.jsonl
   evlog consume events next -n 1 --format raw
   evlog consume events printer -f`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: a.dirThen(consumerNames, 1),
 		RunE:              c.run,
 	}
 	flags := cmd.Flags()

@@ -27,12 +27,11 @@ log's end, holes included. A note says where a cursor does not fit the log:
   ahead      the cursor is above everything in the log: it was moved there by
              hand, or the log is an older copy
   other log  the cursor was made for a log with another id
-
   holds      segments that are due for removal stay for it (evlog append
              --hold-for)
 
-A consumer with one of the first three notes ends with an error. "evlog consumers reset" lets it
-go on.
+A consumer with one of the first three notes ends with an error. "evlog
+consumers reset" lets it go on.
 
 With --db FILE: the consumers whose cursors package sqlbridge keeps in that
 SQLite database. It is opened for reading and may be in use. There is one more
@@ -43,13 +42,13 @@ note:
 
 With --json: an array of objects with name, committed, log_start, log_end, lag
 (null where it means nothing), updated, state (ok, behind, ahead, other log,
-unknown, half applied), note, and held_segments and held_bytes, which are due for
-removal and stay for it.`,
+unknown, half applied), note, and held_segments and held_bytes, which are due
+for removal and stay for it.`,
 		Example: `  evlog consumers events
   evlog consumers events --json | jq '.[] | select(.lag > 1000).name'
   evlog consumers events --db app.sqlite
   evlog consumers reset events uplink --to-time yesterday --execute`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: dirOrCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.consumers(cmd, args, db, &table)
 		},

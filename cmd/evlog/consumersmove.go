@@ -36,7 +36,7 @@ func newConsumersSetCommand(a *app) *cobra.Command {
 		Long:  "Put the cursor of a consumer somewhere. A consumer that is not there is made.\n" + moveHelp,
 		Example: `  evlog consumers set events backup --to-latest --execute
   evlog consumers set events uplink --to-offset 4182`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: a.dirThen(consumerNames, 1),
 		RunE:              c.run,
 	}
 	c.register(cmd)
@@ -47,14 +47,14 @@ func newConsumersResetCommand(a *app) *cobra.Command {
 	c := moveCommand{a: a}
 	cmd := &cobra.Command{
 		Use:   "reset DIR NAME",
-		Short: "Put an existing consumer's cursor somewhere, the start if nothing else is said",
+		Short: "Put an existing consumer's cursor somewhere, or at the start",
 		Long: `Put the cursor of an existing consumer somewhere: to the first record left,
 where nothing else is said. It is the way out for a consumer that is behind or
 ahead of the log, or that was made for another one.
 ` + moveHelp,
 		Example: `  evlog consumers reset events uplink
   evlog consumers reset events uplink --shift-by -100 --execute`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: a.dirThen(consumerNames, 1),
 		RunE:              c.run,
 	}
 	c.register(cmd)
@@ -298,7 +298,7 @@ under this name notices at its next commit and ends.
 
 With --json: one object with name, from, to (null), executed and note.`,
 		Example:           `  evlog consumers rm events uplink --execute`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: a.dirThen(consumerNames, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.removeConsumer(cmd, args, execute, json)
 		},

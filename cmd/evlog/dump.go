@@ -22,9 +22,9 @@ func newDumpCommand(a *app) *cobra.Command {
 		Use:   "dump FILE",
 		Short: "Show what stands in one file",
 		Long: `Show what stands in one file of a log, a .log, a .idx or DURABLE, byte position
-by byte position; of a .torn file that repair left, too. It reads this file alone
-and goes on past damage, with the next bytes that make a valid record. What it
-shows beyond the durable position was never acknowledged.
+by byte position; of a .torn file that repair left, too. It reads this file
+alone and goes on past damage, with the next bytes that make a valid record.
+What it shows beyond the durable position was never acknowledged.
 
 Zeros at the end of a .log are space prepared for the next records. Damage makes
 the exit status 3. Stray is what looks like a record, with a good checksum, and
@@ -33,9 +33,10 @@ record.
 
 With --format jsonl one object a line, with --json one document with file and
 items. Each has kind, pos and size. Kinds of a .log: record (offset, ts_ms,
-schema, crc, key, value, as "evlog cat -J" prints them), stray (the same), damage
-(error), zeros. Of a .idx: header, entry (offset, position, max_ts_ms), damage, rest. Of DURABLE:
-durable (next_offset, segment_base, position), damage.`,
+schema, crc, key, value, as "evlog cat -J" prints them), stray (the same),
+damage (error), zeros. Of a .idx: header, entry (offset, position, max_ts_ms),
+filter (block, keys, columns), damage, rest. Of DURABLE: durable (next_offset,
+segment_base, position), damage.`,
 		Example: `  evlog dump events/00000000000000000000.log
   evlog dump events/00000000000000000000.log --at 8192 | head -3
   evlog dump events/DURABLE --json`,
@@ -43,7 +44,7 @@ durable (next_offset, segment_base, position), damage.`,
 	}
 	flags := cmd.Flags()
 	flags.Var(&c.at, "at", "start at this byte position")
-	flags.StringVar(&c.name, "format", "text", "text or jsonl")
+	flags.StringVar(&c.name, "format", "text", "in this `FORMAT`: text or jsonl")
 	flags.BoolVarP(&c.jsonl, "jsonl", "J", false, "the same as --format jsonl")
 	flags.BoolVar(&c.json, "json", false, "print one JSON document")
 	flags.BoolVar(&c.times.local, "local", false, "in text, times in the local zone")

@@ -28,30 +28,25 @@ const formatHelp = `
 Formats:
   text   offset, time, key and value, separated by tabs, for people: what is not
          printable shows as an escape, "-" is no key
-  jsonl  one JSON object a line, which "append --format jsonl" takes back exactly:
-         {"offset":9,"ts_ms":1758337200123,"schema":1,"key":"doc:42","value":"..."}
-         key_b64 and value_b64 where the bytes are not UTF-8, no key where there
-         is none, "tombstone":true added on an empty value that has a key
+  jsonl  one JSON object a line, which "append --format jsonl" takes back as it
+         is: {"offset":9,"ts_ms":1758337200123,"schema":1,"key":"a","value":""}
+         with key_b64 and value_b64 where the bytes are not UTF-8, no key
+         where there is none, and "tombstone":true added on an empty value that
+         has a key
   value  each value and a newline
   raw    the values as they are, with nothing between them
-  -F     ` + templateHelp
+  -F     ` + recordTokens + `,
+         ` + valueTokens + `;
+         ` + templateEscapes
 
 func (f *formatFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.name, "format", "text", strings.Join(recordFormats, ", "))
+	flags.StringVar(&f.name, "format", "text", "in this `FORMAT`: "+strings.Join(recordFormats, ", "))
 	flags.BoolVarP(&f.json, "jsonl", "J", false, "the same as --format jsonl")
-	flags.StringVarP(&f.template, "template", "F", "", `print each record so, such as '%o %T %k %s\n'`)
+	flags.StringVarP(&f.template, "template", "F", "", "each record by this `TEMPLATE`, such as '%o %T %k %s\\n'")
 	flags.BoolVar(&f.embed, "embed-json", false, "in jsonl, put values that are JSON objects or arrays in as they are")
 	flags.BoolVar(&f.local, "local", false, "in text, times in the local zone")
 	completeWords(cmd, "format", recordFormats)
-}
-
-// completeWords has the shell complete a flag's value.
-func completeWords(cmd *cobra.Command, flag string, words []string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
-		panic(err) // the flag was registered a line before
-	}
 }
 
 // recordEncoder appends a record's printed form.

@@ -55,9 +55,18 @@ func newRoot(a *app) *cobra.Command {
 		Long: `An append-only log in a directory of files: records with offsets, one writer,
 many readers, no server.
 
-DIR is the log's directory. It can be left out where EVLOG_DIR names one.
-Data goes to standard output. Notices go to standard error, with a leading "% ".
-Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
+DIR is the log's directory. It can be left out where EVLOG_DIR names one. Data
+goes to standard output, and nothing else does. Notices go to standard error,
+with a leading "% "; errors are one line there.
+
+  times      RFC 3339; "2026-09-20 03:00", 03:00 (of today), today, yesterday,
+             all in the local zone; now; -2h; @epoch in seconds, @epochms.
+             Printed as RFC 3339 in UTC, with --local in the local zone
+  durations  90s, 2h30m, 30d, 2w
+  sizes      4096, 64M, 1GiB. K, M, G and T are powers of 1024, KB and so on of
+             1000
+
+` + exitStatusTitle + exitStatusHelp,
 		Example: `  printf 'hello\nworld\n' | evlog append events
   evlog cat events
   evlog tail -f events`,
@@ -68,6 +77,7 @@ Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
 		Args:                       noCommand,
 		RunE:                       noCommand,
 	}
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
 	root.SetVersionTemplate("evlog {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageOf(cmd, err) })
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no notices")
@@ -88,12 +98,24 @@ Exit status: 0 ok, 1 runtime error, 2 usage, 3 corruption found.`,
 		newConsumeCommand(a),
 		newOutboxCommand(a),
 	)
+	root.AddCommand(newManCommand(a), newCompletionCommand(a))
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCommand())
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	adaptCompletion(root)
+	completeRest(root)
 	return root
 }
+
+// exitStatusHelp says it for every command.
+const (
+	exitStatusTitle = "Exit status:\n\n"
+	exitStatusHelp  = `  0    success; also where whoever read standard output went away, except in
+       append, which then ends with 1
+  1    an error: not found, out of range, locked, of the file system
+  2    wrong usage
+  3    damage was found
+  130  ended by Ctrl-C; 128 and the number of any other signal`
+)
 
 // noCommand refuses a call that names no command, or none there is.
 func noCommand(cmd *cobra.Command, args []string) error {
@@ -112,9 +134,10 @@ func noCommand(cmd *cobra.Command, args []string) error {
 // newHelpCommand replaces cobra's, which takes an unknown command for success.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [COMMAND]",
-		Short:   "Help about any command",
-		Example: `  evlog help append`,
+		Use:               "help [COMMAND]",
+		Short:             "Help about any command",
+		Example:           `  evlog help append`,
+		ValidArgsFunction: commandNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
@@ -122,39 +145,6 @@ func newHelpCommand() *cobra.Command {
 			}
 			return topic.Help()
 		},
-	}
-}
-
-// adaptCompletion gives cobra's completion command what the others have:
-// examples, and an error for wrong usage.
-func adaptCompletion(root *cobra.Command) {
-	examples := map[string]string{
-		"bash":       "  source <(evlog completion bash)",
-		"zsh":        "  source <(evlog completion zsh)",
-		"fish":       "  evlog completion fish | source",
-		"powershell": "  evlog completion powershell | Out-String | Invoke-Expression",
-	}
-	for _, c := range root.Commands() {
-		if c.Name() != "completion" {
-			continue
-		}
-		c.Example = examples["bash"]
-		c.Args = cobra.ArbitraryArgs
-		c.RunE = func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef(cmd, "the shell is missing")
-			}
-			return usagef(cmd, "unknown shell %q", args[0])
-		}
-		for _, shell := range c.Commands() {
-			shell.Example = examples[shell.Name()]
-			shell.Args = func(cmd *cobra.Command, args []string) error {
-				if len(args) > 0 {
-					return usagef(cmd, "unexpected argument %q", args[0])
-				}
-				return nil
-			}
-		}
 	}
 }
 

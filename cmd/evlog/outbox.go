@@ -32,8 +32,8 @@ The database is opened for reading and may be in use.
 With --json: one object with outbox (its id), queued, oldest (null if nothing is
 queued), parked, kept, log_id (empty before the first relay), log_end, epoch,
 intent (rows and offset; null if it is closed) and rows: those that are parked,
-each with id, uid, time, schema, dedupe_key, key_bytes, value_bytes, attempts and
-error.`,
+each with id, uid, time, schema, dedupe_key, key_bytes, value_bytes, attempts
+and error.`,
 		Example: `  evlog outbox app.sqlite
   evlog outbox app.sqlite --json | jq .queued
   evlog outbox requeue app.sqlite 17 --execute`,

@@ -18,8 +18,8 @@ func newOutboxRequeueCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requeue DB ID...",
 		Short: "Have the relay try parked rows again",
-		Long: `Have the relay try parked rows again, for when what stood in their way is gone: a
-limit was raised, or the application's encoding was mended. A relay that is
+		Long: `Have the relay try parked rows again, for when what stood in their way is gone:
+a limit was raised, or the application's encoding was mended. A relay that is
 running notices by itself.
 ` + outboxMoveHelp,
 		Example: `  evlog outbox requeue app.sqlite 17 18

@@ -13,8 +13,8 @@ func newReindexCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reindex DIR",
 		Short: "Rebuild every .idx",
-		Long: `Rebuild every .idx from its .log. It needs the log for itself: no writer may have
-it open. Deleting indexes and opening the log does the same in time.
+		Long: `Rebuild every .idx from its .log. It needs the log for itself: no writer may
+have it open. Deleting indexes and opening the log does the same in time.
 
 With --json: one object with path and rebuilt, the number of indexes written.`,
 		Example:           `  evlog reindex events`,

@@ -16,16 +16,16 @@ func newRetainCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retain DIR",
 		Short: "Remove the oldest segments by age, size or number of records",
-		Long: `Remove closed segments, oldest first, by the limits that are stored in the log, or
-by those given here, for this once. A program that has the log open for writing
-does the same by itself.
+		Long: `Remove closed segments, oldest first, by the limits that are stored in the log,
+or by those given here, for this once. A program that has the log open for
+writing does the same by itself.
 
   --max-age D      removes segments whose records are all older. The age counts
                    from the highest time in the segment or from its closing,
                    whichever is earlier. An active segment that old is closed
                    first
   --max-bytes N    removes segments while all files of the log take more
-  --max-records N  keeps the newest N records, and what shares a segment with them
+  --max-records N  keeps the newest N records, and what shares a segment
 
 "none" turns a stored limit off for this once. What consumers hold (evlog info)
 stays.
@@ -34,10 +34,10 @@ With --dry-run it says what would go and why, takes no lock and changes nothing.
 
 With --json: one object with path, executed, first_offset (first one left),
 bytes (of all files left), rolled (the active segment was closed first), removed
-and held: arrays of segments with base, end, bytes, reason (age, bytes, records),
-time (that its age counts from, null where it was not asked for) and overruled
-(consumers that had not finished it); and holds: for whom the held ones stay, with
-name, from_offset, segments, bytes and error.`,
+and held: arrays of segments with base, end, bytes, reason (age, bytes,
+records), time (that its age counts from, null where it was not asked for) and
+overruled (consumers that had not finished it); and holds: for whom the held
+ones stay, with name, from_offset, segments, bytes and error.`,
 		Example: `  evlog retain events --max-age 30d --dry-run
   evlog retain events --max-bytes 10GiB`,
 		ValidArgsFunction: dirOnly,

@@ -2,6 +2,8 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,8 +21,15 @@ func TestScript(t *testing.T) {
 			env.Setenv("TZ", "America/New_York")
 			// The race detector's second of sleep at each exit adds up.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Setenv("BASH_COMPLETION", bashCompletion())
 			env.Values[processesKey{}] = processes{}
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "bash-completion" {
+				return bashCompletion() != "", nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status":    cmdStatus,
@@ -45,4 +54,15 @@ func TestScript(t *testing.T) {
 			"holddb":    cmdHoldDB,
 		},
 	})
+}
+
+// bashCompletion is the package bash-completion, where it is installed.
+func bashCompletion() string {
+	for _, prefix := range []string{"/usr", "/usr/local", "/opt/homebrew"} {
+		path := prefix + "/share/bash-completion/bash_completion"
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
 }

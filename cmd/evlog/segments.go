@@ -21,8 +21,8 @@ damaged.
 
 With --json: an array of objects with base, end, records, holes, tombstones,
 bytes, file_bytes, dirty_bytes, oldest, newest, closed (the time, null while
-active), cleaned (when compaction first cleaned it, null if it has not), indexed,
-state, and error where it is damaged.`,
+active), cleaned (when compaction first cleaned it, null if it has not),
+indexed, state, and error where it is damaged.`,
 		Example: `  evlog segments events
   evlog segments events --json | jq '.[].base'`,
 		ValidArgsFunction: dirOnly,

@@ -17,8 +17,13 @@ type templatePart struct {
 }
 
 // templateHelp lists what a template may hold. The tokens are kcat's.
-const templateHelp = `%o offset, %T time in ms, %k key, %K its length (-1: none), %s value, ` +
-	`%S its length (-1: tombstone), %R its length as 4 bytes, %c schema, %%; \n \r \t \\ \xHH`
+const (
+	templateHelp = recordTokens + ", " + valueTokens + "; " + templateEscapes
+
+	recordTokens    = `%o offset, %T time in ms, %k key, %K its length (-1: none)`
+	valueTokens     = `%s value, %S its length (-1: tombstone), %R that as 4 bytes, %c schema`
+	templateEscapes = `%% \n \r \t \\ \xHH`
+)
 
 func compileTemplate(s string) (template, error) {
 	var t template

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,7 +33,7 @@ bytes, segments (as in "evlog segments --json", with lost_bytes) and problems:
 objects with fatal, path, position, offset, lost_bytes, lost_offsets and error.`,
 		Example: `  evlog verify events
   evlog verify events 4182917 --json`,
-		ValidArgsFunction: dirOnly,
+		ValidArgsFunction: a.dirThen(segmentBases, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.verify(cmd, args, &table)
 		},
