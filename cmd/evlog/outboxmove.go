@@ -140,7 +140,7 @@ func parkedRows(ctx context.Context, db *sql.DB, ids []int64) (rows []outbox.Par
 	}
 	seen := map[int64]bool{}
 	for _, id := range ids {
-		i := slices.IndexFunc(parked, func(r outbox.Row) bool { return r.ID == id })
+		i := slices.IndexFunc(parked, func(r outbox.ParkedRow) bool { return r.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("row %d: %w", id, outbox.ErrNotParked)
 		}
