@@ -114,7 +114,8 @@ type Options struct {
 	//
 	// MaxAge removes a segment when all of its records are older: its age counts
 	// from its highest time or from when it was closed, whichever is earlier.
-	// Times before 2001 or after now are not believed, and after the wall clock
+	// Times before 2001 or after now are not believed; a segment that has no other
+	// counts from the closing of the next one that has. After the wall clock
 	// has jumped forwards by more than an hour no age counts for one MaxAge; the
 	// sleep of a machine is such a jump where the system's steady clock stands
 	// still in it.

@@ -44,8 +44,9 @@ type DueSegment struct {
 	Bytes     int64  // of the segment and its index together
 	Reason    RetainReason
 	// Time is what its age counts from: the highest time of its records or the
-	// time when it was closed, whichever is earlier. Zero where it was not asked
-	// for or no time is plausible.
+	// time when it was closed, whichever is earlier; where neither is plausible,
+	// the closing of the next segment of which that is. Zero where it was not
+	// asked for or is not known.
 	Time time.Time
 	// Overruled are the consumers that had not finished it, in spite of whom it
 	// goes: Options.HoldBytes or Options.HoldAge is passed.

@@ -229,28 +229,6 @@ func TestRetain_PlausibleTimes(t *testing.T) {
 	}
 }
 
-// A segment that was closed at a time that cannot be true is kept by age, and
-// goes by other limits.
-func TestRetain_UnknownAge(t *testing.T) {
-	p, m := inMem(t)
-	l, clock := agedLog(t, p, evlog.Options{}, aged{time.UnixMilli(0), 0}, aged{noon, 0})
-	quiet(t, p)
-	removeIndexes(t, p)
-	d, err := m.OpenDir(p.dir)
-	require.NoError(t, err)
-	defer d.Close()
-	for _, mtime := range []time.Time{time.UnixMilli(5000), noon.Add(365 * 24 * time.Hour)} {
-		require.NoError(t, d.Chtimes(evtest.SegmentFile(0), mtime))
-		clock.Advance(30 * 24 * time.Hour)
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxAge: time.Hour})
-		require.NoError(t, err)
-		require.Empty(t, rep.Removed, "it cannot be told, and what is behind it waits")
-	}
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 1})
-	require.NoError(t, err)
-	require.Equal(t, []uint64{0}, bases(rep.Removed))
-}
-
 // Damage in a closed segment is no reason to keep others, nor to remove them
 // early.
 func TestRetain_DamagedSegment(t *testing.T) {
@@ -385,6 +363,45 @@ func TestRetain_RollsWhatIsOld(t *testing.T) {
 	l = p.open(t, nil)
 	require.EqualValues(t, 4, l.Stats().NextOffset, "an empty log goes on counting")
 	p.verified(t)
+}
+
+// An active segment that is due is held as long as a closed one, and no longer.
+func TestRetain_HeldActiveSegment(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		opts  evlog.Options
+		limit evlog.RetainOptions
+		goes  bool
+	}{
+		{"within both", evlog.Options{HoldAge: 3 * time.Hour, HoldBytes: 1 << 20}, evlog.RetainOptions{MaxAge: time.Hour}, false},
+		{"older than HoldAge", evlog.Options{HoldAge: 2 * time.Hour}, evlog.RetainOptions{MaxAge: time.Hour}, true},
+		{"older than HoldAge, by hand", evlog.Options{HoldAge: 2 * time.Hour}, evlog.RetainOptions{Below: 100}, true},
+		{"more than HoldBytes", evlog.Options{HoldBytes: 100}, evlog.RetainOptions{Below: 100}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, _ := inMem(t)
+			opts := c.opts
+			opts.HoldFor, opts.NoRetention = []string{"a"}, true
+			l, clock := agedLog(t, p, opts)
+			appendEach(t, p.ctx, l, evlog.Record{Value: []byte("active")})
+			consumers(t, p, l.ID(), map[string]uint64{"a": 0})
+			clock.Advance(2 * time.Hour)
+			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, c.limit)
+			require.NoError(t, err)
+			require.Equal(t, c.goes, plan.Rolls)
+			rep, err := l.Retain(p.ctx, c.limit)
+			require.NoError(t, err)
+			require.Equal(t, c.goes, rep.Rolls)
+			if !c.goes {
+				require.Equal(t, []uint64{0}, bases(rep.Held))
+				return
+			}
+			require.Equal(t, []uint64{0}, bases(rep.Removed))
+			require.Equal(t, []string{"a"}, rep.Removed[0].Overruled)
+			require.Equal(t, plan.Removed[0].Overruled, rep.Removed[0].Overruled)
+			require.Empty(t, p.all(t))
+		})
+	}
 }
 
 // On a full disk nothing but retention makes room, and appending goes on.
@@ -596,4 +613,25 @@ func TestRetain_OneListingIsNoEvidence(t *testing.T) {
 		}
 		q.verified(t)
 	})
+}
+
+// A dry run of a log that nobody has open decides and counts as the run does,
+// to the byte: what the writer writes into LOCK is no reason to remove more.
+func TestRetain_DryRunIsExact(t *testing.T) {
+	p, _ := inMem(t)
+	l, clock := agedLog(t, p, evlog.Options{}, steady(4)...)
+	quiet(t, p)
+	require.NoError(t, l.Close())
+	limit := size(p.image(t))
+	for _, maxBytes := range []int64{limit, limit - 1} {
+		opts := evlog.RetainOptions{MaxBytes: maxBytes}
+		plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, opts)
+		require.NoError(t, err)
+		l = p.open(t, &evlog.Options{Clock: clock, NoPreallocate: true})
+		rep, err := l.Retain(p.ctx, opts)
+		require.NoError(t, err)
+		require.Equal(t, plan, rep)
+		require.NoError(t, l.Close())
+		require.Equal(t, rep.Bytes, size(p.image(t)))
+	}
 }

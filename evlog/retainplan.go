@@ -2,6 +2,8 @@ package evlog
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -55,9 +57,11 @@ type retainPlanner struct {
 	rolls   *DueSegment // the active segment, where everything before it goes and it is due too
 	names   []string
 	listing listing
+	closed  listing // of these, the segments that are closed for good
 	files   logFiles
-	left    int64 // bytes of all files without the segments judged due so far
-	records int64 // the same of records; only with maxRecords
+	later   closingTime // of the segments looked at last
+	left    int64       // bytes of all files without the segments judged due so far
+	records int64       // the same of records; only with maxRecords
 	act     *activeFacts
 	next    time.Time // when an age may decide otherwise; zero: never
 }
@@ -84,17 +88,17 @@ func (p *retainPlanner) plan(ctx context.Context) (err error) {
 	if p.limits.maxAge > 0 {
 		p.report.ClockWait = p.waits(p.limits.maxAge)
 	}
-	closed := p.listing[:len(p.listing)-1]
-	for len(closed) > 0 && closed[len(closed)-1] >= p.closedBelow {
-		closed = closed[:len(closed)-1]
+	p.closed = p.listing[:len(p.listing)-1]
+	for len(p.closed) > 0 && p.closed[len(p.closed)-1] >= p.closedBelow {
+		p.closed = p.closed[:len(p.closed)-1]
 	}
 	if p.limits.maxRecords > 0 {
-		if err := p.count(ctx, closed); err != nil {
+		if err := p.count(ctx); err != nil {
 			return err
 		}
 	}
 	holds := holdsOf(p.dir, p.id, p.limits.holdFor)
-	all, err := p.choose(ctx, closed, holds)
+	all, err := p.choose(ctx, holds)
 	if err == nil && all {
 		err = p.chooseActive(ctx, holds)
 	}
@@ -103,13 +107,13 @@ func (p *retainPlanner) plan(ctx context.Context) (err error) {
 }
 
 // count adds up the records of the log.
-func (p *retainPlanner) count(ctx context.Context, closed listing) error {
+func (p *retainPlanner) count(ctx context.Context) error {
 	act, err := p.activeFacts(ctx)
 	if err != nil {
 		return err
 	}
 	p.records = act.records
-	for _, base := range closed {
+	for _, base := range p.closed {
 		f, err := p.fact(ctx, base)
 		if err != nil {
 			return err
@@ -122,8 +126,8 @@ func (p *retainPlanner) count(ctx context.Context, closed listing) error {
 // choose goes through the closed segments from the oldest on, up to the first
 // that is not due, and reports whether there was none. Behind one that is held
 // all that is due stays.
-func (p *retainPlanner) choose(ctx context.Context, closed listing, holds []Hold) (all bool, err error) {
-	for i, base := range closed {
+func (p *retainPlanner) choose(ctx context.Context, holds []Hold) (all bool, err error) {
+	for i, base := range p.closed {
 		s := DueSegment{Base: base, End: p.listing[i+1], Bytes: p.files.of[base].bytes()}
 		if s.Reason, err = p.reason(ctx, &s); err != nil || s.Reason == "" {
 			return false, err
@@ -145,23 +149,30 @@ func (p *retainPlanner) choose(ctx context.Context, closed listing, holds []Hold
 
 // place puts a segment that is due among those that go or those that stay.
 func (p *retainPlanner) place(ctx context.Context, s DueSegment, holds []Hold) error {
-	by := holding(holds, s.End)
-	if len(p.report.Held) == 0 && len(by) > 0 {
-		over, err := p.overrules(ctx, &s)
-		if err != nil {
-			return err
-		}
-		if over {
-			s.Overruled, by = namesOf(by), nil
-		}
-	}
-	if len(p.report.Held) > 0 || len(by) > 0 {
+	held, err := p.held(ctx, &s, holds)
+	switch {
+	case err != nil:
+	case held:
 		p.report.Held = append(p.report.Held, s)
-		return nil
+	default:
+		p.report.Removed = append(p.report.Removed, s)
+		p.report.First, p.report.Bytes = s.End, p.report.Bytes-s.Bytes
 	}
-	p.report.Removed = append(p.report.Removed, s)
-	p.report.First, p.report.Bytes = s.End, p.report.Bytes-s.Bytes
-	return nil
+	return err
+}
+
+// held reports whether a segment that is due stays for consumers' sake, and fills
+// in those in spite of whom it goes.
+func (p *retainPlanner) held(ctx context.Context, s *DueSegment, holds []Hold) (bool, error) {
+	by := holding(holds, s.End)
+	if len(p.report.Held) > 0 || len(by) == 0 {
+		return len(p.report.Held) > 0, nil
+	}
+	over, err := p.overrules(ctx, s)
+	if over {
+		s.Overruled = namesOf(by)
+	}
+	return !over, err
 }
 
 // reason returns why a segment is due; empty: it is not.
@@ -199,19 +210,62 @@ func (p *retainPlanner) overrules(ctx context.Context, s *DueSegment) (bool, err
 	return p.older(ctx, s, p.limits.holdAge)
 }
 
-// older reports whether a closed segment is older than limit, and notes when it
-// will be. It fills in the segment's time.
+// older reports whether a segment is older than limit, and notes when it will be.
+// It fills in the segment's time.
 func (p *retainPlanner) older(ctx context.Context, s *DueSegment, limit time.Duration) (bool, error) {
-	f, err := p.fact(ctx, s.Base)
-	if err != nil {
+	at, ok, err := p.time(ctx, s.Base)
+	if err != nil || !ok {
 		return false, err
-	}
-	at, ok := f.time(p.now)
-	if !ok {
-		return false, nil
 	}
 	s.Time = at
 	return p.passed(at, limit), nil
+}
+
+// time is what a segment's age counts from. ok is false where that is not known.
+func (p *retainPlanner) time(ctx context.Context, base uint64) (at time.Time, ok bool, err error) {
+	if p.act != nil && base == p.act.base {
+		at = timeOf(p.act.maxMS)
+		return at, p.act.records > 0 && plausible(at, p.now), nil
+	}
+	f, err := p.fact(ctx, base)
+	if err != nil {
+		return at, false, err
+	}
+	if at, ok = f.time(p.now); ok {
+		return at, true, nil
+	}
+	return p.closedBefore(ctx, base)
+}
+
+// closingTime bounds when the segments below a base were closed.
+type closingTime struct {
+	below uint64
+	at    time.Time
+	ok    bool
+}
+
+// closedBefore bounds the closing of a segment of which no time can be believed:
+// it was not after that of any segment above. The next one whose closing time can
+// be believed says it; times of records, which callers may give, do not. So it
+// goes only at a time when a segment that was written after it is due for its
+// closing alone. Asked in ascending order.
+func (p *retainPlanner) closedBefore(ctx context.Context, base uint64) (time.Time, bool, error) {
+	if base < p.later.below {
+		return p.later.at, p.later.ok, nil
+	}
+	p.later = closingTime{below: math.MaxUint64}
+	i, _ := slices.BinarySearch(p.closed, base)
+	for _, above := range p.closed[i+1:] {
+		f, err := p.fact(ctx, above)
+		if err != nil {
+			return time.Time{}, false, err
+		}
+		if at := timeOf(f.closedMS); plausible(at, p.now) {
+			p.later = closingTime{below: above, at: at, ok: true}
+			break
+		}
+	}
+	return p.later.at, p.later.ok, nil
 }
 
 // passed reports whether limit has passed since at.
@@ -240,20 +294,26 @@ func (p *retainPlanner) chooseActive(ctx context.Context, holds []Hold) error {
 		return err
 	}
 	s := DueSegment{Base: act.base, End: act.next, Bytes: p.files.of[act.base].bytes()}
-	switch at := timeOf(act.maxMS); {
+	switch {
 	case act.next <= p.limits.below:
 		s.Reason = RetainBelow
-	case p.limits.maxAge > 0 && plausible(at, p.now) && p.passed(at, p.limits.maxAge):
-		s.Reason, s.Time = RetainAge, at
+	case p.limits.maxAge > 0:
+		if old, err := p.older(ctx, &s, p.limits.maxAge); err != nil || !old {
+			return err
+		}
+		s.Reason = RetainAge
 	default:
 		return nil
 	}
-	if by := holding(holds, s.End); len(by) > 0 {
+	held, err := p.held(ctx, &s, holds)
+	switch {
+	case err != nil:
+	case held:
 		p.report.Held = append(p.report.Held, s)
-		return nil
+	default:
+		p.rolls = &s
 	}
-	p.rolls = &s
-	return nil
+	return err
 }
 
 // takeActive counts the active segment among those that go, for a plan.

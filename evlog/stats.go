@@ -57,7 +57,11 @@ type Stats struct {
 	RoomWaits      uint64 // calls that had to wait for buffer space
 	GateWaits      uint64 // calls that had to wait for the append gate
 	GateHolder     string // who holds the gate now, as it was told; "" if nobody
-	NextOffset     uint64 // that the next record will get
-	DurableNext    uint64 // first offset that is not durable
-	Buffered       int64  // bytes accepted and not yet written
+	// NextOffset is what the next record will get. Offsets of records for which the
+	// disk had no room stay a hole while the log is open: above DurableNext then,
+	// with nothing buffered, and given out after all by a writer that opens a log
+	// with nothing behind them.
+	NextOffset  uint64
+	DurableNext uint64 // first offset that is not durable
+	Buffered    int64  // bytes accepted and not yet written
 }
