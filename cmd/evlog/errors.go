@@ -67,13 +67,18 @@ func (a *app) report(ctx context.Context, err error) int {
 	if errors.As(context.Cause(ctx), &sig) && errors.Is(err, context.Canceled) {
 		return exitSignal + sig.number
 	}
+	a.tell(err)
+	return exitCode(err)
+}
+
+// tell prints an error.
+func (a *app) tell(err error) {
 	text := oneLine(err.Error())
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "evlog: "), ": evlog: ", ": ")
 	if h := hint(err); h != "" {
 		text += "; " + h
 	}
 	fmt.Fprintf(a.err, "evlog: %s\n", text)
-	return exitCode(err)
 }
 
 func exitCode(err error) int {

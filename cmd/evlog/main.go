@@ -97,6 +97,7 @@ with a leading "% "; errors are one line there.
 		newConsumersCommand(a),
 		newConsumeCommand(a),
 		newOutboxCommand(a),
+		newSQLCommand(a),
 	)
 	root.AddCommand(newManCommand(a), newCompletionCommand(a))
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -49,7 +49,7 @@ func AppendField(dst []byte, name string, payload []byte) []byte {
 	dst = append(dst, name...)
 	if utf8.Valid(payload) {
 		dst = append(dst, '"', ':')
-		return appendString(dst, payload)
+		return AppendString(dst, payload)
 	}
 	dst = append(dst, `_b64":"`...)
 	dst = base64.StdEncoding.AppendEncode(dst, payload)
@@ -58,9 +58,9 @@ func AppendField(dst []byte, name string, payload []byte) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes text, which is UTF-8, as a JSON string. Only what JSON
+// AppendString appends text, which is UTF-8, as a JSON string. Only what JSON
 // demands is escaped.
-func appendString(dst, text []byte) []byte {
+func AppendString(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i, c := range text {

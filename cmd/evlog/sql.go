@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	sqlite "modernc.org/sqlite"
+
+	"github.com/evlog-go/evlog/sqlbridge/sqldriver"
+)
+
+// sqlFlags are the options of sql.
+type sqlFlags struct {
+	format      string
+	json, jsonl bool
+	noHeader    bool
+	since       string
+	consumer    string
+	noHistory   bool
+}
+
+var sqlFormats = []string{"table", "csv", "jsonl", "markdown", "json"}
+
+const sqlLong = `Ask the log in SQL, which is SQLite's. The log is the table log:
+
+  offset     integer, the record's number
+  ts_ms      integer, its time in milliseconds since 1970
+  time       the same as text: 2026-09-20T03:00:00.123Z
+  schema     integer
+  key        text where it is valid UTF-8, a blob otherwise, NULL if there is none
+  value      the same; ->> and SQLite's other functions take JSON apart
+  tombstone  1 for a key without a value
+  segment    integer, the base of the segment that holds it
+
+The table segments lists the segments, and consumers the committed offsets of
+consumers.json, with the columns of "evlog segments --json" and "evlog consumers
+--json". Comparisons of offset, time, ts_ms, segment and key narrow what is read,
+and "order by offset desc limit 10" reads ten records. A statement sees what was
+durable when it began. Nothing can be changed.
+
+QUERY is one statement or more, with semicolons between them. Without it the
+statements come from standard input; in a pipe the first one that fails ends the
+command and is named with its line. On a terminal there is a shell: a statement
+ends with a semicolon and may have many lines, the arrow keys go through the
+history, Ctrl-C ends a query, Ctrl-D the shell; .help lists its commands, which
+are those of the sqlite3 shell: .tables, .schema, .mode, .headers, .quit.
+
+Formats, the same on a terminal and in a pipe but for two differences, which are
+named with them:
+  table     columns for people. What is not printable shows as an escape, NULL is
+            NULL, a blob x'ff00', and a text that looks like one of these has
+            quotes. Columns are as wide as the first 1000 rows need. On a terminal
+            wide values are cut until a row fits
+  csv       a line of names, then the values: NULL is empty and an empty text "",
+            a blob x'ff00'. On a terminal what is not printable shows as an escape
+  jsonl     one object a line, a field for each column: NULL is null, and what is
+            not UTF-8 is in base64 in NAME_b64. "select offset, ts_ms, schema, key,
+            value from log" gives what "append --format jsonl" takes
+  markdown  a table for documents
+  json      one array of such objects for each statement; the same as --json
+
+The shell's history is kept in the file evlog/sql_history of the user's directory
+for state (XDG_STATE_HOME, ~/.local/state), which nobody else can read.
+EVLOG_HISTORY names another file, and EVLOG_HISTORY=off or --no-history keeps none.`
+
+const sqlExample = `  # the newest record of each key, as compaction would leave it
+  evlog sql events "select * from log where offset in
+    (select max(offset) from log where key is not null group by key) and not tombstone"
+
+  # out of the JSON in the values: how many of each kind, by day
+  evlog sql events "select date(time) day, value ->> '$.kind' kind, count(*) n
+    from log group by day, kind order by day, n desc"
+
+  # the last ten of a key; the last hour, for other programs
+  evlog sql events "select offset, time, value from log where key = 'doc:42' order by offset desc limit 10"
+  evlog sql events --since -1h "select * from log" --format csv
+
+  # how long was it quiet, where are offsets missing
+  evlog sql events "select offset, time, (ts_ms - lag(ts_ms) over (order by offset)) / 1000.0 seconds
+    from log order by seconds desc limit 5"
+  evlog sql events "select base, records, holes from segments where holes > 0"
+
+  # what a consumer has still to read; a part of a log into another one
+  evlog sql events --consumer mailer "select count(*) from log"
+  evlog sql events -J "select ts_ms, schema, key, value from log where key like 'doc:%'" |
+    evlog append docs --format jsonl
+
+  evlog sql events              # a shell
+  evlog sql events < report.sql`
+
+func newSQLCommand(a *app) *cobra.Command {
+	var f sqlFlags
+	cmd := &cobra.Command{
+		Use:               "sql DIR [QUERY]",
+		Short:             "Ask the log in SQL",
+		Long:              sqlLong,
+		Example:           sqlExample,
+		ValidArgsFunction: dirOnly,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.sql(cmd, args, &f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "table", strings.Join(sqlFormats, ", "))
+	flags.BoolVar(&f.json, "json", false, "the same as --format json")
+	flags.BoolVarP(&f.jsonl, "jsonl", "J", false, "the same as --format jsonl")
+	flags.BoolVar(&f.noHeader, "no-header", false, "no names of the columns, in table and csv")
+	flags.StringVar(&f.since, "since", "", "only from the first record of this time on: "+timeHelp)
+	flags.StringVar(&f.consumer, "consumer", "", "only what this consumer has not committed")
+	flags.BoolVar(&f.noHistory, "no-history", false, "keep no history of the shell")
+	completeWords(cmd, "format", sqlFormats)
+	return cmd
+}
+
+func (a *app) sql(cmd *cobra.Command, args []string, f *sqlFlags) (err error) {
+	ctx := cmd.Context()
+	dir, query, err := a.sqlArgs(cmd, args)
+	if err != nil {
+		return err
+	}
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	db, err := a.openSQL(cmd, dir, f)
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	// One connection, so that what a statement begins the next one finds.
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer closing(conn, &err)
+	s := &sqlSession{a: a, conn: conn, format: f.format, header: !f.noHeader}
+	if out, ok := a.stdout.(*os.File); ok && term.IsTerminal(int(out.Fd())) {
+		s.terminal = out
+	}
+	if query != "" {
+		return s.script(ctx, strings.NewReader(query), false)
+	}
+	if t := newSQLTerminal(a); t != nil {
+		h := a.openHistory(f.noHistory)
+		t.history = h
+		return s.shell(ctx, t, h)
+	}
+	return s.script(ctx, a.in, true)
+}
+
+// check settles the format.
+func (f *sqlFlags) check(cmd *cobra.Command) error {
+	asked := map[string]bool{}
+	if cmd.Flags().Changed("format") {
+		asked[f.format] = true
+	}
+	if f.json {
+		asked["json"], f.format = true, "json"
+	}
+	if f.jsonl {
+		asked["jsonl"], f.format = true, "jsonl"
+	}
+	if len(asked) > 1 {
+		return usagef(cmd, "two formats: choose one of --format, --json and -J")
+	}
+	return checkSQLFormat(cmd, f.format)
+}
+
+func checkSQLFormat(cmd *cobra.Command, format string) error {
+	if !slices.Contains(sqlFormats, format) {
+		return usagef(cmd, "unknown format %q (there are: %s)", format, strings.Join(sqlFormats, ", "))
+	}
+	return nil
+}
+
+// sqlArgs tells DIR and QUERY apart. Where EVLOG_DIR is set, a single argument is
+// a query if it looks like one and is no directory.
+func (a *app) sqlArgs(cmd *cobra.Command, args []string) (dir, query string, err error) {
+	if len(args) == 1 && looksLikeSQL(args[0]) {
+		dir, rest, err := a.dirAnd(cmd, args, "QUERY")
+		if err != nil {
+			return "", "", usagef(cmd, "DIR is missing, and EVLOG_DIR is not set")
+		}
+		return dir, rest[0], nil
+	}
+	if len(args) < 2 {
+		dir, _, err = a.dirAnd(cmd, args)
+		return dir, "", err
+	}
+	dir, rest, err := a.dirAnd(cmd, args, "QUERY")
+	if err == nil && strings.TrimSpace(rest[0]) == "" {
+		err = usagef(cmd, "QUERY is empty")
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return dir, rest[0], nil
+}
+
+func looksLikeSQL(arg string) bool {
+	if info, err := os.Stat(arg); err == nil && info.IsDir() {
+		return false
+	}
+	return strings.ContainsAny(arg, " \t\n;(") || sqlDots[arg] != nil
+}
+
+// openSQL opens the log as a database.
+func (a *app) openSQL(cmd *cobra.Command, dir string, f *sqlFlags) (*sql.DB, error) {
+	options := url.Values{"mode": {"ro"}}
+	if cmd.Flags().Changed("since") {
+		since, err := parseTime(f.since, a.now())
+		if err != nil {
+			return nil, usagef(cmd, "--since: %v", err)
+		}
+		options.Set("since", since.UTC().Format(time.RFC3339Nano))
+	}
+	if cmd.Flags().Changed("consumer") {
+		options.Set("consumer", f.consumer)
+	}
+	ctx := cmd.Context()
+	r, err := a.openReader(ctx, dir, false) // tells what readers leave out
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Close(); err != nil {
+		return nil, err
+	}
+	c, err := sqldriver.NewConnector(ctx, dir+"?"+options.Encode())
+	if err != nil {
+		return nil, sqlError(ctx, "", err)
+	}
+	return sql.OpenDB(c), nil
+}
+
+// script runs statements up to the first one that fails. lines says that its
+// line is told.
+func (s *sqlSession) script(ctx context.Context, r io.Reader, lines bool) error {
+	in := newSQLInput()
+	run := func(st sqlStatement) error {
+		err := s.run(ctx, st.text)
+		if err != nil && lines && !readerGone(err) && ctx.Err() == nil && !errors.Is(err, errQuit) {
+			err = fmt.Errorf("line %d: %w", st.line, err)
+		}
+		return err
+	}
+	err := in.read(r, run)
+	if errors.Is(err, errQuit) {
+		return nil
+	}
+	return err
+}
+
+// sqlError is an error as the command tells it.
+func sqlError(ctx context.Context, statement string, err error) error {
+	if err == nil || readerGone(err) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	text := strings.TrimPrefix(err.Error(), "sqldriver: ")
+	var fromSQLite *sqlite.Error
+	switch {
+	case errors.Is(err, sqldriver.ErrNotAllowed):
+		if word := firstWord(statement); strings.EqualFold(word, "insert") || strings.EqualFold(word, "replace") {
+			text = "INSERT: the log is open for reading: not allowed"
+		}
+		return &hinted{retold{text, err}, "evlog sql only reads: evlog append adds records, evlog retain and evlog compact remove them"}
+	case errors.As(err, &fromSQLite):
+		text = printable(strings.TrimSuffix(strings.TrimPrefix(text, "SQL logic error: "), " (1)"))
+	}
+	return retold{text, err}
+}
+
+// retold is an error with another text.
+type retold struct {
+	text string
+	err  error
+}
+
+func (e retold) Error() string { return e.text }
+func (e retold) Unwrap() error { return e.err }
+
+func firstWord(s string) string {
+	if words := strings.Fields(s); len(words) > 0 {
+		return words[0]
+	}
+	return ""
+}
