@@ -138,6 +138,16 @@ func holdNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.Shell
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// consumerOfDir completes a flag with a consumer of the log in DIR, where that
+// comes before it.
+func (a *app) consumerOfDir(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	dir := a.getenv("EVLOG_DIR")
+	if len(args) > 0 && isDir(args[0]) {
+		dir = args[0]
+	}
+	return consumerNames(dir), cobra.ShellCompDirectiveNoFileComp
+}
+
 // segmentBases are the segments by their base offsets.
 func segmentBases(dir string) []string {
 	entries, err := os.ReadDir(dir)

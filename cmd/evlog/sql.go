@@ -24,7 +24,7 @@ type sqlFlags struct {
 	format      string
 	json, jsonl bool
 	noHeader    bool
-	since       string
+	since       timeValue
 	consumer    string
 	noHistory   bool
 }
@@ -37,65 +37,64 @@ const sqlLong = `Ask the log in SQL, which is SQLite's. The log is the table log
   ts_ms      integer, its time in milliseconds since 1970
   time       the same as text: 2026-09-20T03:00:00.123Z
   schema     integer
-  key        text where it is valid UTF-8, a blob otherwise, NULL if there is none
+  key        text where it is valid UTF-8, a blob otherwise, NULL if it is empty
   value      the same; ->> and SQLite's other functions take JSON apart
   tombstone  1 for a key without a value
   segment    integer, the base of the segment that holds it
 
 The table segments lists the segments, and consumers the committed offsets of
 consumers.json, with the columns of "evlog segments --json" and "evlog consumers
---json". Comparisons of offset, time, ts_ms, segment and key narrow what is read,
-and "order by offset desc limit 10" reads ten records. A statement sees what was
-durable when it began. Nothing can be changed.
+--json". Comparisons of offset, time, ts_ms, segment and key narrow what is
+read; "order by offset desc limit 10" reads ten records. A statement sees what
+was durable when it began. Nothing can be changed.
 
-QUERY is one statement or more, with semicolons between them. Without it the
-statements come from standard input; in a pipe the first one that fails ends the
-command and is named with its line. On a terminal there is a shell: a statement
-ends with a semicolon and may have many lines, the arrow keys go through the
-history, Ctrl-C ends a query, Ctrl-D the shell; .help lists its commands, which
-are those of the sqlite3 shell: .tables, .schema, .mode, .headers, .quit.
+QUERY is one statement or more, with semicolons between them. Without it they
+come from standard input; the first one that fails ends the command and is named
+with its line. On a terminal there is a shell: a statement ends with a semicolon
+and may have many lines, the arrow keys go through the history, Ctrl-C ends a
+query, Ctrl-D the shell. Its commands are those of the sqlite3 shell, such as
+.tables, .schema, .mode and .quit; .help lists them.
 
-Formats, the same on a terminal and in a pipe but for two differences, which are
-named with them:
+Formats, the same on a terminal and in a pipe but for what is said here:
+
   table     columns for people. What is not printable shows as an escape, NULL is
             NULL, a blob x'ff00', and a text that looks like one of these has
-            quotes. Columns are as wide as the first 1000 rows need. On a terminal
-            wide values are cut until a row fits
+            quotes. Columns are as wide as the first 1000 rows need; on a
+            terminal wide values are cut so that a row fits
   csv       a line of names, then the values: NULL is empty and an empty text "",
-            a blob x'ff00'. On a terminal what is not printable shows as an escape
-  jsonl     one object a line, a field for each column: NULL is null, and what is
-            not UTF-8 is in base64 in NAME_b64. "select offset, ts_ms, schema, key,
-            value from log" gives what "append --format jsonl" takes
-  markdown  a table for documents
-  json      one array of such objects for each statement; the same as --json
+            a blob x'ff00'. On a terminal what is not printable is escaped
+  jsonl     an object a line with a field for each column: NULL is null, and what
+            is not UTF-8 stands in base64 in NAME_b64. The columns offset, ts_ms,
+            schema, key and value give what "append --format jsonl" takes
+  markdown  a table for documents, with the values of table
+  json      an array of such objects for each statement, as with --json
 
-The shell's history is kept in the file evlog/sql_history of the user's directory
-for state (XDG_STATE_HOME, ~/.local/state), which nobody else can read.
-EVLOG_HISTORY names another file, and EVLOG_HISTORY=off or --no-history keeps none.`
+The shell's history is kept in evlog/sql_history in the user's directory for
+state (XDG_STATE_HOME, ~/.local/state), which nobody else can read. EVLOG_HISTORY
+names another file, and EVLOG_HISTORY=off or --no-history keeps none.`
 
 const sqlExample = `  # the newest record of each key, as compaction would leave it
-  evlog sql events "select * from log where offset in
-    (select max(offset) from log where key is not null group by key) and not tombstone"
-
+  evlog sql events "select * from log where not tombstone and offset in
+    (select max(offset) from log where key is not null group by key)"
   # out of the JSON in the values: how many of each kind, by day
   evlog sql events "select date(time) day, value ->> '$.kind' kind, count(*) n
     from log group by day, kind order by day, n desc"
-
   # the last ten of a key; the last hour, for other programs
-  evlog sql events "select offset, time, value from log where key = 'doc:42' order by offset desc limit 10"
+  evlog sql events "select offset, time, value from log where key = 'doc:42'
+    order by offset desc limit 10"
   evlog sql events --since -1h "select * from log" --format csv
-
-  # how long was it quiet, where are offsets missing
-  evlog sql events "select offset, time, (ts_ms - lag(ts_ms) over (order by offset)) / 1000.0 seconds
+  # when was it quiet for long, where are offsets missing
+  evlog sql events "select offset, time,
+    (ts_ms - lag(ts_ms) over (order by offset)) / 1000.0 seconds
     from log order by seconds desc limit 5"
   evlog sql events "select base, records, holes from segments where holes > 0"
-
-  # what a consumer has still to read; a part of a log into another one
+  # what a consumer has still to read
   evlog sql events --consumer mailer "select count(*) from log"
-  evlog sql events -J "select ts_ms, schema, key, value from log where key like 'doc:%'" |
-    evlog append docs --format jsonl
-
-  evlog sql events              # a shell
+  # a part of a log as a log of its own
+  evlog sql events -J "select ts_ms, schema, key, value from log
+    where key like 'doc:%'" | evlog append docs --format jsonl
+  # a shell, and a script
+  evlog sql events
   evlog sql events < report.sql`
 
 func newSQLCommand(a *app) *cobra.Command {
@@ -111,14 +110,16 @@ func newSQLCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "table", strings.Join(sqlFormats, ", "))
+	flags.StringVar(&f.format, "format", "table", "in this `FORMAT`: "+strings.Join(sqlFormats, ", "))
 	flags.BoolVar(&f.json, "json", false, "the same as --format json")
 	flags.BoolVarP(&f.jsonl, "jsonl", "J", false, "the same as --format jsonl")
 	flags.BoolVar(&f.noHeader, "no-header", false, "no names of the columns, in table and csv")
-	flags.StringVar(&f.since, "since", "", "only from the first record of this time on: "+timeHelp)
-	flags.StringVar(&f.consumer, "consumer", "", "only what this consumer has not committed")
+	f.since.now = a.now
+	flags.Var(&f.since, "since", "only from the first record of this time or later on: "+timeHelp)
+	flags.StringVar(&f.consumer, "consumer", "", "only what the consumer `NAME` has not committed")
 	flags.BoolVar(&f.noHistory, "no-history", false, "keep no history of the shell")
 	completeWords(cmd, "format", sqlFormats)
+	completeFlag(cmd, "consumer", a.consumerOfDir)
 	return cmd
 }
 
@@ -216,12 +217,8 @@ func looksLikeSQL(arg string) bool {
 // openSQL opens the log as a database.
 func (a *app) openSQL(cmd *cobra.Command, dir string, f *sqlFlags) (*sql.DB, error) {
 	options := url.Values{"mode": {"ro"}}
-	if cmd.Flags().Changed("since") {
-		since, err := parseTime(f.since, a.now())
-		if err != nil {
-			return nil, usagef(cmd, "--since: %v", err)
-		}
-		options.Set("since", since.UTC().Format(time.RFC3339Nano))
+	if f.since.set {
+		options.Set("since", f.since.t.UTC().Format(time.RFC3339Nano))
 	}
 	if cmd.Flags().Changed("consumer") {
 		options.Set("consumer", f.consumer)
