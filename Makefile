@@ -7,11 +7,47 @@ BASE  ?= HEAD~1
 BENCH ?= .
 COUNT ?= 10
 
-.PHONY: build test race crash fuzz lint cover bench bench-compare golden check soak
+# Where install puts things; DESTDIR goes before all of it.
+PREFIX  ?= /usr/local
+BINDIR  ?= $(PREFIX)/bin
+DATADIR ?= $(PREFIX)/share
+MANDIR  ?= $(DATADIR)/man
+BASHDIR ?= $(DATADIR)/bash-completion/completions
+ZSHDIR  ?= $(DATADIR)/zsh/site-functions
+FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-build: ## the command, into dist/
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare golden check soak
+
+build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
-	$(GO) build -o dist/ ./cmd/evlog
+
+evlog:
+	CGO_ENABLED=0 $(GO) build -trimpath -o dist/evlog$$($(GO) env GOEXE) ./cmd/evlog
+
+man: evlog ## the manual pages, into dist/man1/
+	rm -rf dist/man1
+	dist/evlog man --dir dist/man1
+
+completions: evlog
+	mkdir -p dist/completions
+	dist/evlog completion bash > dist/completions/evlog
+	dist/evlog completion zsh > dist/completions/_evlog
+	dist/evlog completion fish > dist/completions/evlog.fish
+
+install: man completions ## the command, its pages and completions, below DESTDIR PREFIX
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)'
+	install -m 755 dist/evlog '$(DESTDIR)$(BINDIR)/evlog'
+	install -m 644 dist/man1/*.1 '$(DESTDIR)$(MANDIR)/man1/'
+	install -m 644 dist/completions/evlog '$(DESTDIR)$(BASHDIR)/evlog'
+	install -m 644 dist/completions/_evlog '$(DESTDIR)$(ZSHDIR)/_evlog'
+	install -m 644 dist/completions/evlog.fish '$(DESTDIR)$(FISHDIR)/evlog.fish'
+
+uninstall:
+	rm -f '$(DESTDIR)$(BINDIR)/evlog' '$(DESTDIR)$(MANDIR)'/man1/evlog.1 '$(DESTDIR)$(MANDIR)'/man1/evlog-*.1
+	rm -f '$(DESTDIR)$(BASHDIR)/evlog' '$(DESTDIR)$(ZSHDIR)/_evlog' '$(DESTDIR)$(FISHDIR)/evlog.fish'
+
+release: ## archives for all platforms, of what is committed, into dist/release/
+	$(GO) run ./internal/release -out dist/release
 
 test:
 	$(GO) test ./...
