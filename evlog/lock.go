@@ -73,10 +73,6 @@ func prepareLockFile(dir vfs.Dir) error {
 	return errors.Join(err, f.Close())
 }
 
-// lockBytes is the size of LOCK, whoever has it: what all files of a log take is
-// then the same for a dry run of retention and for the run itself.
-const lockBytes = 256
-
 // sign writes who holds the lock behind byte 0, for people to read.
 func (l *writerLock) sign(clock Clock) error {
 	host, err := os.Hostname()
@@ -92,13 +88,9 @@ func (l *writerLock) write(text string) error {
 	if err != nil {
 		return err
 	}
-	b := []byte(text)
-	for len(b) < lockBytes-1 {
-		b = append(b, ' ')
-	}
-	_, err = f.WriteAt(b, 1)
-	if err == nil {
-		err = f.Truncate(1 + int64(len(b)))
+	err = f.Truncate(1)
+	if err == nil && text != "" {
+		_, err = f.WriteAt([]byte(text), 1)
 	}
 	return errors.Join(err, f.Close())
 }

@@ -614,24 +614,3 @@ func TestRetain_OneListingIsNoEvidence(t *testing.T) {
 		q.verified(t)
 	})
 }
-
-// A dry run of a log that nobody has open decides and counts as the run does,
-// to the byte: what the writer writes into LOCK is no reason to remove more.
-func TestRetain_DryRunIsExact(t *testing.T) {
-	p, _ := inMem(t)
-	l, clock := agedLog(t, p, evlog.Options{}, steady(4)...)
-	quiet(t, p)
-	require.NoError(t, l.Close())
-	limit := size(p.image(t))
-	for _, maxBytes := range []int64{limit, limit - 1} {
-		opts := evlog.RetainOptions{MaxBytes: maxBytes}
-		plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, opts)
-		require.NoError(t, err)
-		l = p.open(t, &evlog.Options{Clock: clock, NoPreallocate: true})
-		rep, err := l.Retain(p.ctx, opts)
-		require.NoError(t, err)
-		require.Equal(t, plan, rep)
-		require.NoError(t, l.Close())
-		require.Equal(t, rep.Bytes, size(p.image(t)))
-	}
-}
