@@ -57,21 +57,21 @@ query, Ctrl-D the shell. Its commands are those of the sqlite3 shell, such as
 
 Formats, the same on a terminal and in a pipe but for what is said here:
 
-  table     columns for people. What is not printable shows as an escape, NULL is
-            NULL, a blob x'ff00', and a text that looks like one of these has
-            quotes. Columns are as wide as the first 1000 rows need; on a
+  table     columns for people. What is not printable shows as an escape, NULL
+            is NULL, a blob x'ff00', and a text that looks like one of these
+            has quotes. Columns are as wide as the first 1000 rows need; on a
             terminal wide values are cut so that a row fits
-  csv       a line of names, then the values: NULL is empty and an empty text "",
-            a blob x'ff00'. On a terminal what is not printable is escaped
-  jsonl     an object a line with a field for each column: NULL is null, and what
-            is not UTF-8 stands in base64 in NAME_b64. The columns offset, ts_ms,
-            schema, key and value give what "append --format jsonl" takes
+  csv       a line of names, then the values: NULL is empty and an empty text
+            "", a blob x'ff00'. On a terminal what is not printable is escaped
+  jsonl     an object a line with a field for each column: NULL is null, and
+            what is not UTF-8 stands in base64 in NAME_b64. The columns offset,
+            ts_ms, schema, key and value give what "append --format jsonl" takes
   markdown  a table for documents, with the values of table
   json      an array of such objects for each statement, as with --json
 
 The shell's history is kept in evlog/sql_history in the user's directory for
-state (XDG_STATE_HOME, ~/.local/state), which nobody else can read. EVLOG_HISTORY
-names another file, and EVLOG_HISTORY=off or --no-history keeps none.`
+state (XDG_STATE_HOME, ~/.local/state), which nobody else can read.
+EVLOG_HISTORY names another file; EVLOG_HISTORY=off or --no-history keeps none.`
 
 const sqlExample = `  # the newest record of each key, as compaction would leave it
   evlog sql events "select * from log where not tombstone and offset in
