@@ -19,6 +19,7 @@ type formatFlags struct {
 	template string
 	embed    bool
 	local    bool
+	noOffset bool // no flag: the records are in no log
 }
 
 var recordFormats = []string{"text", "jsonl", "value", "raw"}
@@ -87,7 +88,7 @@ func (f *formatFlags) checkEmbed(cmd *cobra.Command, isJSON bool) error {
 func (f *formatFlags) named() recordEncoder {
 	switch f.name {
 	case "jsonl":
-		opts := jsonl.Options{EmbedJSON: f.embed}
+		opts := jsonl.Options{EmbedJSON: f.embed, NoOffset: f.noOffset}
 		return func(dst []byte, r evlog.Record) []byte {
 			return append(jsonl.Append(dst, r, opts), '\n')
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -19,24 +20,28 @@ func newOutboxCommand(a *app) *cobra.Command {
 		Use:   "outbox DB",
 		Short: "Show the outbox in an SQLite database, and deal with parked rows",
 		Long: `Show the outbox that package outbox keeps in an SQLite database: how many rows
-are queued, parked, and kept after they were relayed, the oldest queued one, the
-log that they go to, and the intent. The intent is what the relay was about to
-append when it was seen last, with the offset; it is open while a relay is at
-work, and after a crash until the log is opened again.
+are queued, how many of these are pending, which no intent names, how many are
+parked, and kept after they were relayed, the oldest queued one, the log that
+they go to, and the intent. The intent is what the relay was about to append
+when it was seen last, with the offset; it is open while a relay is at work, and
+after a crash until the log is opened again.
 
-The rows that are parked follow, with the reason why they cannot be appended.
-"evlog outbox requeue" has the relay try again, "evlog outbox discard" deletes.
+The rows that are parked follow, with the size of key and value together, and
+the reason why they cannot be appended. "evlog outbox show" prints a row, "evlog
+outbox requeue" has the relay try again, "evlog outbox discard" deletes.
 
-The database is opened for reading and may be in use.
+The database is opened for reading and may be in use. No value is read.
 
-With --json: one object with outbox (its id), queued, oldest (null if nothing is
-queued), parked, kept, log_id (empty before the first relay), log_end, epoch,
-intent (rows and offset; null if it is closed) and rows: those that are parked,
-each with id, uid, time, schema, dedupe_key, key_bytes, value_bytes, attempts
-and error.`,
+With --json: one object with outbox (its id), queued, pending, oldest (null if
+nothing is queued), parked, kept, log_id (empty before the first relay),
+log_end, epoch, intent (rows and offset; null if it is closed) and rows: those
+that are parked, each with id, uid, time, schema, key or key_b64 (the first 256
+bytes; none without a key), key_bytes, value_bytes, dedupe_key, attempts and
+error.`,
 		Example: `  evlog outbox app.sqlite
   evlog outbox app.sqlite --json | jq .queued
-  evlog outbox requeue app.sqlite 17 --execute`,
+  evlog outbox show app.sqlite 17
+  evlog outbox requeue app.sqlite --all --execute`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := exactly(cmd, args, "DB"); err != nil {
 				return err
@@ -45,7 +50,7 @@ and error.`,
 		},
 	}
 	table.register(cmd)
-	cmd.AddCommand(newOutboxRequeueCommand(a), newOutboxDiscardCommand(a))
+	cmd.AddCommand(newOutboxShowCommand(a), newOutboxRequeueCommand(a), newOutboxDiscardCommand(a))
 	return cmd
 }
 
@@ -92,6 +97,7 @@ func (a *app) outbox(ctx context.Context, path string, table *tableFlags) error 
 		{"outbox", s.Outbox},
 		{"log", log},
 		{"queued", strconv.Itoa(s.Queued)},
+		{"pending", strconv.Itoa(s.Pending)},
 		{"oldest", table.times.cell(s.Oldest)},
 		{"intent", intent},
 		{"parked", strconv.Itoa(s.Parked)},
@@ -100,14 +106,30 @@ func (a *app) outbox(ctx context.Context, path string, table *tableFlags) error 
 	if err != nil || len(parked) == 0 {
 		return err
 	}
-	cells := [][]string{{"\nID", "UID", "TIME", "BYTES", "ATTEMPTS", "ERROR"}}
+	cells := [][]string{{"\nID", "TIME", "KEY", "BYTES", "DEDUPE KEY", "ATTEMPTS", "ERROR"}}
 	for _, r := range parked {
 		cells = append(cells, []string{
-			strconv.FormatInt(r.ID, 10), r.UID.String(), table.times.cell(r.Time),
-			strconv.FormatInt(r.KeyBytes+r.ValueBytes, 10), strconv.Itoa(r.Attempts), printable(r.Reason),
+			strconv.FormatInt(r.ID, 10), table.times.cell(r.Time), shortened(r.Key), bytesOf(&r),
+			shortened([]byte(r.DedupeKey)), strconv.Itoa(r.Attempts), printable(r.Reason),
 		})
 	}
 	return writeTable(a.out, cells)
+}
+
+// bytesOf is the size of key and value.
+func bytesOf(r *outbox.ParkedRow) string { return strconv.FormatInt(r.KeyBytes+r.ValueBytes, 10) }
+
+// shortened is the beginning of a key for a table, "-" for none.
+func shortened(key []byte) string {
+	const width = 32
+	if len(key) == 0 {
+		return "-"
+	}
+	runes := []rune(printable(string(key)))
+	if len(runes) <= width {
+		return string(runes)
+	}
+	return string(runes[:width-3]) + "..."
 }
 
 // readOutbox is readDatabase for one with an outbox.
@@ -125,16 +147,17 @@ func noOutbox(err error) error {
 
 // outboxDoc is the JSON document of outbox.
 type outboxDoc struct {
-	Outbox string      `json:"outbox"`
-	Queued int         `json:"queued"`
-	Oldest *string     `json:"oldest"`
-	Parked int         `json:"parked"`
-	Kept   int         `json:"kept"`
-	LogID  string      `json:"log_id"`
-	LogEnd uint64      `json:"log_end"`
-	Epoch  int64       `json:"epoch"`
-	Intent *intentDoc  `json:"intent"`
-	Rows   []parkedDoc `json:"rows"`
+	Outbox  string      `json:"outbox"`
+	Queued  int         `json:"queued"`
+	Pending int         `json:"pending"`
+	Oldest  *string     `json:"oldest"`
+	Parked  int         `json:"parked"`
+	Kept    int         `json:"kept"`
+	LogID   string      `json:"log_id"`
+	LogEnd  uint64      `json:"log_end"`
+	Epoch   int64       `json:"epoch"`
+	Intent  *intentDoc  `json:"intent"`
+	Rows    []parkedDoc `json:"rows"`
 }
 
 type intentDoc struct {
@@ -147,16 +170,18 @@ type parkedDoc struct {
 	UID        string  `json:"uid"`
 	Time       *string `json:"time"`
 	Schema     uint16  `json:"schema"`
-	DedupeKey  string  `json:"dedupe_key"`
+	Key        string  `json:"key,omitempty"`
+	KeyB64     []byte  `json:"key_b64,omitempty"`
 	KeyBytes   int64   `json:"key_bytes"`
 	ValueBytes int64   `json:"value_bytes"`
+	DedupeKey  string  `json:"dedupe_key"`
 	Attempts   int     `json:"attempts"`
 	Error      string  `json:"error"`
 }
 
 func newOutboxDoc(s *outbox.Status, parked []outbox.ParkedRow, times timePrinter) *outboxDoc {
 	doc := &outboxDoc{
-		Outbox: s.Outbox, Queued: s.Queued, Oldest: times.json(s.Oldest), Parked: s.Parked, Kept: s.Kept,
+		Outbox: s.Outbox, Queued: s.Queued, Pending: s.Pending, Oldest: times.json(s.Oldest), Parked: s.Parked, Kept: s.Kept,
 		LogID: s.LogID, LogEnd: s.LogEnd, Epoch: s.Epoch, Rows: parkedDocs(parked, times),
 	}
 	if s.IntentRows > 0 {
@@ -168,10 +193,16 @@ func newOutboxDoc(s *outbox.Status, parked []outbox.ParkedRow, times timePrinter
 func parkedDocs(rows []outbox.ParkedRow, times timePrinter) []parkedDoc {
 	docs := []parkedDoc{}
 	for _, r := range rows {
-		docs = append(docs, parkedDoc{
-			ID: r.ID, UID: r.UID.String(), Time: times.json(r.Time), Schema: r.Schema, DedupeKey: r.DedupeKey,
-			KeyBytes: r.KeyBytes, ValueBytes: r.ValueBytes, Attempts: r.Attempts, Error: r.Reason,
-		})
+		doc := parkedDoc{
+			ID: r.ID, UID: r.UID.String(), Time: times.json(r.Time), Schema: r.Schema,
+			KeyBytes: r.KeyBytes, ValueBytes: r.ValueBytes, DedupeKey: r.DedupeKey, Attempts: r.Attempts, Error: r.Reason,
+		}
+		if utf8.Valid(r.Key) {
+			doc.Key = string(r.Key)
+		} else {
+			doc.KeyB64 = r.Key
+		}
+		docs = append(docs, doc)
 	}
 	return docs
 }

@@ -16,14 +16,14 @@ import (
 func newOutboxRequeueCommand(a *app) *cobra.Command {
 	c := outboxMove{a: a, what: "requeue", do: (*outbox.Box).Requeue}
 	cmd := &cobra.Command{
-		Use:   "requeue DB ID...",
+		Use:   "requeue DB ID...|--all",
 		Short: "Have the relay try parked rows again",
 		Long: `Have the relay try parked rows again, for when what stood in their way is gone:
 a limit was raised, or the application's encoding was mended. A relay that is
 running notices by itself.
 ` + outboxMoveHelp,
 		Example: `  evlog outbox requeue app.sqlite 17 18
-  evlog outbox requeue app.sqlite 17 18 --execute`,
+  evlog outbox requeue app.sqlite --all --execute`,
 		RunE: c.run,
 	}
 	c.register(cmd)
@@ -33,10 +33,11 @@ running notices by itself.
 func newOutboxDiscardCommand(a *app) *cobra.Command {
 	c := outboxMove{a: a, what: "discard", do: (*outbox.Box).Discard}
 	cmd := &cobra.Command{
-		Use:   "discard DB ID...",
+		Use:   "discard DB ID...|--all",
 		Short: "Delete parked rows for good",
 		Long:  "Delete parked rows for good: they will never be in the log.\n" + outboxMoveHelp,
-		Example: `  evlog outbox discard app.sqlite 17
+		Example: `  evlog outbox show app.sqlite --all -J > parked.jsonl
+  evlog outbox discard app.sqlite 17
   evlog outbox discard app.sqlite 17 --execute`,
 		RunE: c.run,
 	}
@@ -45,8 +46,9 @@ func newOutboxDiscardCommand(a *app) *cobra.Command {
 }
 
 const outboxMoveHelp = `
-Without --execute it says what it would do, and changes nothing. An ID that no
-parked row has is an error, and nothing is changed either.
+--all means all rows that are parked. Without --execute it says what it would
+do, and changes nothing. An ID that no parked row has is an error, and nothing
+is changed either.
 
 With --json: one object with action, executed and rows, as "evlog outbox --json"
 has them.`
@@ -57,26 +59,20 @@ type outboxMove struct {
 	what    string
 	do      func(b *outbox.Box, ctx context.Context, ids ...int64) error
 	table   tableFlags
+	rows    rowFlags
 	execute bool
 }
 
 func (c *outboxMove) register(cmd *cobra.Command) {
 	c.table.register(cmd)
+	c.rows.register(cmd)
 	cmd.Flags().BoolVar(&c.execute, "execute", false, "do it")
 }
 
 func (c *outboxMove) run(cmd *cobra.Command, args []string) (err error) {
-	if err := exactly(cmd, args, "DB", "ID..."); err != nil {
+	path, ids, err := c.rows.parse(cmd, args)
+	if err != nil {
 		return err
-	}
-	path := args[0]
-	var ids []int64
-	for _, arg := range args[1:] {
-		id, err := strconv.ParseInt(arg, 10, 64)
-		if err != nil {
-			return usagef(cmd, "%q is no ID", arg)
-		}
-		ids = append(ids, id)
 	}
 	rows, err := c.apply(cmd.Context(), path, ids)
 	if err != nil {
@@ -88,9 +84,9 @@ func (c *outboxMove) run(cmd *cobra.Command, args []string) (err error) {
 	if c.table.json {
 		err = writeDocument(c.a.out, &outboxMoveDoc{Action: c.what, Executed: c.execute, Rows: parkedDocs(rows, c.table.times)})
 	} else {
-		cells := [][]string{{"ID", "UID", "ACTION", "ERROR"}}
+		cells := [][]string{{"ID", "KEY", "BYTES", "ACTION", "ERROR"}}
 		for _, r := range rows {
-			cells = append(cells, []string{strconv.FormatInt(r.ID, 10), r.UID.String(), c.what, printable(r.Reason)})
+			cells = append(cells, []string{strconv.FormatInt(r.ID, 10), shortened(r.Key), bytesOf(&r), c.what, printable(r.Reason)})
 		}
 		err = writeTable(c.a.out, cells)
 	}
@@ -110,13 +106,13 @@ type outboxMoveDoc struct {
 func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows []outbox.ParkedRow, err error) {
 	if !c.execute {
 		err := readOutbox(ctx, path, func(db *sql.DB) (err error) {
-			rows, err = parkedRows(ctx, db, ids)
+			rows, err = c.rows.parked(ctx, db, ids)
 			return err
 		})
 		return rows, err
 	}
 	err = changeDatabase(path, func(db *sql.DB) (err error) {
-		if rows, err = parkedRows(ctx, db, ids); err != nil {
+		if rows, err = c.rows.parked(ctx, db, ids); err != nil {
 			return noOutbox(err)
 		}
 		box, err := outbox.Open(ctx, db, nil) // it has the tables: this creates none
@@ -132,22 +128,48 @@ func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows 
 	return rows, err
 }
 
-// parkedRows returns those with these ids.
-func parkedRows(ctx context.Context, db *sql.DB, ids []int64) (rows []outbox.ParkedRow, err error) {
-	parked, err := outbox.Parked(ctx, db)
-	if err != nil {
-		return nil, err
+// rowFlags name rows of an outbox: by their ids, or all that are parked.
+type rowFlags struct{ all bool }
+
+func (f *rowFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.all, "all", false, "all parked rows")
+}
+
+// parse splits the arguments into DB and ids, each once.
+func (f *rowFlags) parse(cmd *cobra.Command, args []string) (path string, ids []int64, err error) {
+	if f.all {
+		err = exactly(cmd, args, "DB")
+	} else {
+		err = exactly(cmd, args, "DB", "ID...")
 	}
-	seen := map[int64]bool{}
+	if err != nil {
+		return "", nil, err
+	}
+	for _, arg := range args[1:] {
+		id, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil {
+			return "", nil, usagef(cmd, "%q is no ID", arg)
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return args[0], ids, nil
+}
+
+// parked returns the rows, all of which have to be parked.
+func (f *rowFlags) parked(ctx context.Context, db *sql.DB, ids []int64) ([]outbox.ParkedRow, error) {
+	parked, err := outbox.Parked(ctx, db)
+	if err != nil || f.all {
+		return parked, err
+	}
+	var rows []outbox.ParkedRow
 	for _, id := range ids {
 		i := slices.IndexFunc(parked, func(r outbox.ParkedRow) bool { return r.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("row %d: %w", id, outbox.ErrNotParked)
 		}
-		if !seen[id] {
-			rows = append(rows, parked[i])
-		}
-		seen[id] = true
+		rows = append(rows, parked[i])
 	}
 	return rows, nil
 }

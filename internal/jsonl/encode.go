@@ -15,15 +15,21 @@ type Options struct {
 	// EmbedJSON puts a value that is a JSON object or array, and stands on one
 	// line, in as it is, not as a string of JSON.
 	EmbedJSON bool
+	// NoOffset leaves the offset out, for what is not in a log.
+	NoOffset bool
 }
 
 // Append appends the record's line to dst, without a newline at its end, and
 // returns the extended buffer. Fields come in the order offset, ts_ms, schema,
 // key, value, tombstone; a record without a key has no key field.
 func Append(dst []byte, r evlog.Record, o Options) []byte {
-	dst = append(dst, `{"offset":`...)
-	dst = strconv.AppendUint(dst, r.Offset, 10)
-	dst = append(dst, `,"ts_ms":`...)
+	dst = append(dst, '{')
+	if !o.NoOffset {
+		dst = append(dst, `"offset":`...)
+		dst = strconv.AppendUint(dst, r.Offset, 10)
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `"ts_ms":`...)
 	dst = strconv.AppendInt(dst, r.Time.UnixMilli(), 10)
 	dst = append(dst, `,"schema":`...)
 	dst = strconv.AppendUint(dst, uint64(r.Schema), 10)
