@@ -20,6 +20,7 @@ import (
 )
 
 func main() {
+	ignoreBrokenPipes()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -50,6 +50,8 @@ func TestScript(t *testing.T) {
 			"lines":     cmdLines,
 			"bridge":    cmdBridge,
 			"outbox":    cmdOutbox,
+			"events":    cmdEvents,
+			"examples":  cmdExamples,
 			"sqlexec":   cmdSQLExec,
 			"holddb":    cmdHoldDB,
 		},

@@ -17,10 +17,8 @@ type signalError struct {
 func (e *signalError) Error() string { return fmt.Sprintf("ended by %s", e.name) }
 
 // withSignals returns a context that ends at Ctrl-C or a request to terminate.
-// A second signal ends the process at once. A write to a pipe that nobody
-// reads gives an error and no longer a signal.
+// A second signal ends the process at once.
 func withSignals(parent context.Context) (context.Context, func()) {
-	ignoreBrokenPipes()
 	ctx, cancel := context.WithCancelCause(parent)
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)

@@ -89,7 +89,7 @@ const sqlExample = `  # the newest record of each key, as compaction would leave
     from log order by seconds desc limit 5"
   evlog sql events "select base, records, holes from segments where holes > 0"
   # what a consumer has still to read
-  evlog sql events --consumer mailer "select count(*) from log"
+  evlog sql events --consumer uplink "select count(*) from log"
   # a part of a log as a log of its own
   evlog sql events -J "select ts_ms, schema, key, value from log
     where key like 'doc:%'" | evlog append docs --format jsonl

@@ -32,7 +32,7 @@ With --json: one object with path, ok, first_offset, next_offset, records,
 bytes, segments (as in "evlog segments --json", with lost_bytes) and problems:
 objects with fatal, path, position, offset, lost_bytes, lost_offsets and error.`,
 		Example: `  evlog verify events
-  evlog verify events 4182917 --json`,
+  evlog verify events 4096 --json`,
 		ValidArgsFunction: a.dirThen(segmentBases, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.verify(cmd, args, &table)
