@@ -219,10 +219,19 @@ func (w *world) unindex() error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, ".idx") {
-			if err := d.Remove(name); err != nil {
-				return err
+		if !strings.HasSuffix(name, ".idx") {
+			continue
+		}
+		err := d.Remove(name)
+		for range 1000 {
+			if !errors.Is(err, fs.ErrPermission) {
+				break
 			}
+			time.Sleep(time.Millisecond) // by the rules of Windows: the housekeeper has it open
+			err = d.Remove(name)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
