@@ -1,8 +1,9 @@
 package evlog_test
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ const liveKeys = 40
 func liveKey(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
 
 // until runs do until the time given as the second argument, and prints how
-// often.
+// often, and how often retention was faster, which is no error.
 func until(args []string, do func(r *evlog.Reader) error) error {
 	r, err := evlog.OpenReader(background, args[0], nil)
 	if err != nil {
@@ -36,14 +37,23 @@ func until(args []string, do func(r *evlog.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	n := 0
+	n, fell := 0, 0
 	for ; time.Now().UnixMilli() < ms; n++ {
-		if err := do(r); err != nil {
+		err := do(r)
+		if behind(err) {
+			fell++
+		} else if err != nil {
 			return err
 		}
 	}
-	fmt.Println("rounds", n)
+	fmt.Println("rounds", n, "fell behind", fell)
 	return nil
+}
+
+// behind reports whether retention has removed what was asked for.
+func behind(err error) bool {
+	var out *evlog.OffsetError
+	return errors.As(err, &out) && out.Asked < out.First
 }
 
 // loopChild reads the whole log again and again. Each record is there once, in
@@ -99,7 +109,11 @@ func liveValue(offset uint64) string { return fmt.Sprintf("%d.", offset) }
 // followChild follows from the start: in order, nothing twice, and in the end it
 // has what is live.
 func followChild(args []string) error {
-	r, err := evlog.OpenReader(background, args[0], nil)
+	fell := 0
+	r, err := evlog.OpenReader(background, args[0], &evlog.ReaderOptions{OnBehind: func(*evlog.OffsetError) bool {
+		fell++
+		return true
+	}})
 	if err != nil {
 		return err
 	}
@@ -129,7 +143,7 @@ func followChild(args []string) error {
 			return fmt.Errorf("key %d: followed up to %d, the latest is %d: %w", i, state[string(liveKey(i))], rec.Offset, err)
 		}
 	}
-	fmt.Println("rounds", n)
+	fmt.Println("records", n, "fell behind", fell)
 	return nil
 }
 
@@ -147,17 +161,20 @@ func lookupChild(args []string) error {
 			return fmt.Errorf("the latest of %s was %d and is %d", key, newest[string(key)], rec.Offset)
 		}
 		newest[string(key)] = rec.Offset
-		at := rng.Uint64N(rec.Offset + 1)
-		got, err := r.Get(background, at)
-		if err != nil || got.Offset < at || got.Offset > rec.Offset {
-			return fmt.Errorf("get %d: %d, %d is live: %w", at, got.Offset, rec.Offset, err)
-		}
-		_, next, err := r.Bounds(background)
+		first, next, err := r.Bounds(background)
 		if err != nil {
 			return err
 		}
+		at := min(first, rec.Offset) + rng.Uint64N(rec.Offset+1-min(first, rec.Offset))
+		got, err := r.Get(background, at)
+		if behind(err) {
+			return err
+		}
+		if err != nil || got.Offset < at || got.Offset > rec.Offset {
+			return fmt.Errorf("get %d: %d, %d is live: %w", at, got.Offset, rec.Offset, err)
+		}
 		some := 0
-		for hit, err := range r.ByKey(background, key, 0) {
+		for hit, err := range r.ByKey(background, key, first) {
 			if err != nil {
 				return err
 			}
@@ -176,21 +193,23 @@ func lookupChild(args []string) error {
 }
 
 // Other processes loop over the log, follow it and look things up, while this one
-// appends, rolls and compacts as fast as it can: a few seconds, 60 with
-// EVLOG_SOAK=1.
+// appends, rolls, compacts and retains as fast as it can: a few seconds, 60 with
+// EVLOG_SOAK=1. Retention takes what is older than the oldest live key.
 func TestProcess_ReadersBesideCompaction(t *testing.T) {
 	p := onDisk(t)
 	l := p.open(t, &evlog.Options{SegmentBytes: 4000, IndexBytes: 200, Sync: evlog.SyncFlush})
-	put := func(key []byte, value bool) {
+	put := func(key []byte, value bool) uint64 {
 		r := evlog.Record{Key: key}
 		if value {
 			r.Value = append([]byte(liveValue(l.Stats().NextOffset)), make([]byte, l.Stats().NextOffset%40)...)
 		}
-		_, err := l.Enqueue(p.ctx, r)
+		offset, err := l.Enqueue(p.ctx, r)
 		require.NoError(t, err)
+		return offset
 	}
+	var newest [liveKeys]uint64
 	for i := range liveKeys {
-		put(liveKey(i), true)
+		newest[i] = put(liveKey(i), true)
 	}
 	require.NoError(t, l.Flush(p.ctx))
 	span := max(2*time.Second, time.Duration(evtest.Count(60))*time.Second)
@@ -212,10 +231,11 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rng := evtest.Rand(seed)
 	var dropped, merged uint64
-	runs := 0
+	runs, removed := 0, 0
 	for ; time.Now().Before(end); runs++ {
 		for range 1 + rng.IntN(200) {
-			put(liveKey(rng.IntN(liveKeys)), true)
+			i := rng.IntN(liveKeys)
+			newest[i] = put(liveKey(i), true)
 			if rng.IntN(5) == 0 {
 				put(fmt.Appendf(nil, "extra-%d", rng.IntN(100)), rng.IntN(2) == 0)
 			}
@@ -223,6 +243,11 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 		require.NoError(t, l.Flush(p.ctx))
 		if rng.IntN(3) == 0 {
 			require.NoError(t, l.Roll(p.ctx))
+		}
+		if rng.IntN(2) == 0 {
+			gone, err := l.Retain(p.ctx, evlog.RetainOptions{Below: slices.Min(newest[:])})
+			require.NoError(t, err)
+			removed += len(gone.Removed)
 		}
 		o := fast()
 		o.MinLag = time.Duration(rng.IntN(2)) * time.Millisecond
@@ -249,5 +274,7 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 	require.NoError(t, l.Close())
 	p.verified(t)
 	require.Positive(t, merged)
-	t.Logf("seed %d: %d compactions dropped %d records and merged %d segments; process %d", seed, runs, dropped, merged, os.Getpid())
+	require.Positive(t, removed)
+	t.Logf("seed %d: %d compactions dropped %d records and merged %d segments, retention removed %d; next offset %d",
+		seed, runs, dropped, merged, removed, l.Stats().NextOffset)
 }
