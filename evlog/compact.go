@@ -140,6 +140,10 @@ func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*Compac
 	c.own = math.MaxUint64
 	if s, ok := r.src.(logSource); ok {
 		c.own = s.l.compact.since
+		s.l.clocks.look()
+		c.early = s.l.clocks.wait(o.Grace) > 0
+	} else if r.meta != nil {
+		c.early = r.meta.clockWait(r.clock.Now(), o.Grace) > 0
 	}
 	d, _, err := r.src.load(ctx)
 	if err != nil {

@@ -15,9 +15,6 @@ const (
 	// shortest age at which a quiet active segment is rolled.
 	compactPause = time.Second
 	compactRoll  = time.Minute
-	// clockJump is how far wall time may run ahead of time that passed before it
-	// is not believed that a grace is over.
-	clockJump = time.Hour
 )
 
 // compactor runs compactions, one at a time: by hand, and in a goroutine of its
@@ -33,10 +30,6 @@ type compactor struct {
 
 	mu   sync.Mutex // guards the rest
 	dirt DirtyState // about; each run finds out
-	// The clocks when they were last compared, and when the wall clock was last
-	// seen to jump ahead.
-	wall, elapsed, jumped time.Duration
-	hasJumped             bool
 }
 
 // prepare comes before any goroutine that may roll: rolled is then called.
@@ -46,7 +39,6 @@ func (k *compactor) prepare(l *Log) {
 	k.one, k.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	k.done = make(chan struct{})
 	k.since = l.act.base
-	k.wall, k.elapsed = sinceEpoch(l.clock.Now()), l.clock.Elapsed()
 }
 
 func (k *compactor) start() {
@@ -56,8 +48,6 @@ func (k *compactor) start() {
 	}
 	go k.loop()
 }
-
-func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixMilli()) * time.Millisecond }
 
 // stop ends what runs, and lets nothing run after it.
 func (k *compactor) stop() {
@@ -104,7 +94,10 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	l.mu.Unlock()
 	c.configure(o, l.config, gaps, l.clock)
 	c.own = k.since
-	c.early = k.clockEarly(o.Grace)
+	if l.lookAtClock(ctx); l.failure() != nil {
+		return c, l.failure()
+	}
+	c.early = l.clocks.wait(o.Grace) > 0
 	err := c.do(ctx, l.closed.below.Load(), ready)
 	l.mu.Lock()
 	if len(c.report.Changes) > 0 {
@@ -119,19 +112,6 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	k.dirt = c.dirt(len(c.segs))
 	k.mu.Unlock()
 	return c, err
-}
-
-// clockEarly compares the clocks and reports whether the wall clock has jumped
-// ahead less than grace ago: then nobody knows whether a grace is over.
-func (k *compactor) clockEarly(grace time.Duration) bool {
-	wall, elapsed := sinceEpoch(k.l.clock.Now()), k.l.clock.Elapsed()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if wall-k.wall-(elapsed-k.elapsed) > clockJump {
-		k.jumped, k.hasJumped = elapsed, true
-	}
-	k.wall, k.elapsed = wall, elapsed
-	return k.hasJumped && elapsed-k.jumped < grace
 }
 
 // loop compacts when it is time.

@@ -61,6 +61,7 @@ type Log struct {
 	flush  flusher
 
 	compact compactor
+	clocks  clockWatch
 
 	eventMu   sync.Mutex // one event at a time; guards onEvent
 	onEvent   func(Event)
@@ -187,6 +188,9 @@ func (l *Log) leaveClean() error {
 			return fmt.Errorf("evlog: close: %d enqueued records are lost: %w", lost, err)
 		}
 		return err
+	}
+	if l.saveJump(); l.poisoned() {
+		return l.failure()
 	}
 	a := &l.act
 	if err := a.f.Truncate(a.pos); err != nil {
@@ -366,18 +370,15 @@ func (l *Log) RequireHook(ctx context.Context, note string) error {
 	case len(note) > maxHookNote:
 		return badOption("RequireHook", "has a note of %d bytes, more than %d", len(note), maxHookNote)
 	}
-	m.OpenHook, m.HookNote = name, note
-	if err := m.store(l.dir); err != nil {
-		err = fmt.Errorf("evlog: store the open hook: %w", err)
-		if diskFull(err) {
-			return err
-		}
-		return l.poison(err)
+	err = l.changeMeta(func(m *meta) { m.OpenHook, m.HookNote = name, note })
+	if err == nil || err == l.failure() {
+		return err
 	}
-	l.mu.Lock()
-	l.meta = &m
-	l.mu.Unlock()
-	return nil
+	err = fmt.Errorf("evlog: store the open hook: %w", err)
+	if diskFull(err) {
+		return err
+	}
+	return l.poison(err)
 }
 
 // maxHookNote bounds what a hook can leave in log.json.

@@ -29,6 +29,7 @@ type meta struct {
 	Config    metaConfig
 	OpenHook  string
 	HookNote  string
+	JumpedMS  int64 // when the wall clock was last seen to jump ahead; 0: never
 	Gaps      []OffsetRange
 
 	other, otherConfig map[string]json.RawMessage
@@ -64,6 +65,7 @@ type metaJSON struct {
 	Config    json.RawMessage `json:"config"`
 	OpenHook  string          `json:"open_hook,omitempty"`
 	HookNote  string          `json:"open_hook_note,omitempty"`
+	JumpedMS  int64           `json:"clock_jumped_ms,omitempty"`
 	Gaps      [][2]uint64     `json:"gaps,omitempty"`
 }
 
@@ -115,6 +117,7 @@ func parseMeta(b []byte) (*meta, error) {
 		return nil, fmt.Errorf("%w: no format, no id, or a config out of range", errMeta)
 	}
 	m.Format, m.ID, m.CreatedMS, m.OpenHook, m.HookNote = j.Format, j.ID, j.CreatedMS, j.OpenHook, j.HookNote
+	m.JumpedMS = j.JumpedMS
 	for _, g := range j.Gaps {
 		m.Gaps = append(m.Gaps, OffsetRange{From: g[0], To: g[1]})
 	}
@@ -172,7 +175,7 @@ func (m *meta) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := metaJSON{Format: m.Format, ID: m.ID, CreatedMS: m.CreatedMS, Config: config, OpenHook: m.OpenHook, HookNote: m.HookNote}
+	j := metaJSON{Format: m.Format, ID: m.ID, CreatedMS: m.CreatedMS, Config: config, OpenHook: m.OpenHook, HookNote: m.HookNote, JumpedMS: m.JumpedMS}
 	for _, g := range m.Gaps {
 		j.Gaps = append(j.Gaps, [2]uint64{g.From, g.To})
 	}
@@ -209,6 +212,14 @@ func mergeJSON(v any, other map[string]json.RawMessage) ([]byte, error) {
 		return extra, nil
 	}
 	return append(append(b[:len(b)-1], ','), extra[1:]...), nil
+}
+
+// clockWait is for how long an age of limit does not count, by what is stored.
+func (m *meta) clockWait(now time.Time, limit time.Duration) time.Duration {
+	if m.JumpedMS == 0 {
+		return 0
+	}
+	return max(0, limit-sinceJump(now, m.JumpedMS))
 }
 
 // store puts log.json into place.

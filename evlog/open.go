@@ -134,6 +134,7 @@ func (l *Log) begin(names []string) {
 	l.closed.below.Store(a.base)
 	l.closed.activeRecords.Store(int64(a.index.header.Records))
 	l.reader = newLogReader(l)
+	l.clocks.start(l.clock, l.meta.JumpedMS)
 	l.retain.prepare(l)
 	l.compact.prepare(l)
 	l.house.start(l, names)

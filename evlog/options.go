@@ -115,10 +115,10 @@ type Options struct {
 	// MaxAge removes a segment when all of its records are older: its age counts
 	// from its highest time or from when it was closed, whichever is earlier.
 	// Times before 2001 or after now are not believed; a segment that has no other
-	// counts from the closing of the next one that has. After the wall clock
-	// has jumped forwards by more than an hour no age counts for one MaxAge; the
-	// sleep of a machine is such a jump where the system's steady clock stands
-	// still in it.
+	// counts from the closing of the next one that has. After the wall clock has
+	// been seen to jump forwards by more than an hour no age counts for one MaxAge,
+	// also when the log is opened again; outside of Linux and macOS, the sleep of a
+	// machine may be such a jump. A jump while no writer is open cannot be seen.
 	// Without a SegmentAge, segments are rolled by a quarter of MaxAge, and in
 	// any case by MaxAge, so that a quiet log expires too. Whole milliseconds.
 	MaxAge time.Duration

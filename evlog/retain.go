@@ -98,16 +98,19 @@ func (r *Reader) PlanRetain(ctx context.Context, opts RetainOptions) (*RetainRep
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	config := r.config()
-	if m, err := readMeta(r.dir); err == nil {
-		config = m.Config.stored() // as it is now
+	m, err := readMeta(r.dir) // as it is now
+	if err != nil {
+		m = r.meta
+	}
+	if m == nil {
+		m = &meta{}
 	}
 	for tries := 0; ; tries++ {
 		d, err := r.durable(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p, err := r.planRetain(ctx, limitsOf(config, opts), d)
+		p, err := r.planRetain(ctx, m, opts, d)
 		if gone(err) && tries < maxVanished {
 			continue // removed since it was listed
 		}
@@ -115,12 +118,12 @@ func (r *Reader) PlanRetain(ctx context.Context, opts RetainOptions) (*RetainRep
 	}
 }
 
-func (r *Reader) planRetain(ctx context.Context, l limits, d format.Durable) (*retainPlanner, error) {
+func (r *Reader) planRetain(ctx context.Context, m *meta, opts RetainOptions, d format.Durable) (*retainPlanner, error) {
 	p := &retainPlanner{
-		dir: r.dir, id: r.ID(), limits: l, now: r.clock.Now().Round(0),
-		waits:       func(time.Duration) time.Duration { return 0 },
+		dir: r.dir, id: r.ID(), limits: limitsOf(m.Config.stored(), opts), now: r.clock.Now().Round(0),
 		closedBelow: d.Base, facts: &factCache{},
 	}
+	p.waits = func(limit time.Duration) time.Duration { return m.clockWait(p.now, limit) }
 	p.active = func(ctx context.Context) (activeFacts, error) { return r.activeFacts(ctx, d) }
 	err := p.plan(ctx)
 	if err == nil && p.rolls != nil {
@@ -148,11 +151,11 @@ func (r *retainer) run(ctx context.Context, opts RetainOptions, byHand bool) (*R
 	rep := &RetainReport{}
 	rolled := false
 	for {
+		mark := r.l.closed.mark()
+		p := r.planner(ctx, opts)
 		if err := r.usable(ctx); err != nil {
 			return rep, err
 		}
-		mark := r.l.closed.mark()
-		p := r.planner(opts)
 		if err := p.plan(ctx); err != nil {
 			if gone(err) && r.l.closed.mark() != mark {
 				continue // merged into another one since it was listed

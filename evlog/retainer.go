@@ -16,14 +16,11 @@ const (
 	// retainTick is the longest between two looks at the clock while ages count,
 	// so that a jump is seen before it has any effect.
 	retainTick = time.Hour
-	// maxClockLead is how far the wall clock may run ahead of the one that never
-	// jumps, from one look to the next, and still be believed.
-	maxClockLead = time.Hour
 )
 
 // retainer removes segments: a goroutine for the limits that the log was opened
-// with, and calls of Log.Retain. It never has the turn, so that no append waits
-// for a removal, which takes 45 ms for 64 MiB.
+// with, and calls of Log.Retain. It never has the turn while it removes, so that no
+// append waits for that, which takes 45 ms for 64 MiB.
 type retainer struct {
 	l      *Log
 	limits limits
@@ -40,7 +37,6 @@ type retainer struct {
 	runMu   sync.Mutex // one run at a time; guards the rest
 	stopped bool
 	facts   factCache
-	clock   clockWatch
 	failed  string        // the last failure that was told
 	wait    time.Duration // until the next run; 0: none is planned
 }
@@ -50,7 +46,6 @@ func (r *retainer) prepare(l *Log) {
 	r.l, r.limits = l, limitsOf(l.config, RetainOptions{})
 	r.kicked = make(chan struct{}, 1)
 	r.fullAt.Store(math.MaxInt64)
-	r.clock.look(l.clock)
 }
 
 // start begins to remove segments, if there are limits.
@@ -164,12 +159,12 @@ func (r *retainer) usable(ctx context.Context) error {
 }
 
 // planner makes what decides about a run. runMu is held.
-func (r *retainer) planner(opts RetainOptions) *retainPlanner {
+func (r *retainer) planner(ctx context.Context, opts RetainOptions) *retainPlanner {
 	l := r.l
-	r.clock.look(l.clock)
+	l.lookAtClock(ctx)
 	p := &retainPlanner{
 		dir: l.dir, id: l.id, limits: limitsOf(l.config, opts), now: l.clock.Now().Round(0),
-		waits: r.clock.wait, facts: &r.facts, active: l.activeFacts,
+		waits: l.clocks.wait, facts: &r.facts, active: l.activeFacts,
 	}
 	// Before anything is counted: a roll in between makes the count too low.
 	p.closedBelow = l.closed.below.Load()
@@ -204,29 +199,4 @@ func (r *retainer) learn(p *retainPlanner, done []DueSegment) {
 	if r.size.Load() > full {
 		signal(r.kicked) // it has grown since
 	}
-}
-
-// clockWatch notices when the wall clock jumps forwards. A clock that was wrong
-// makes what was just written look old.
-type clockWatch struct {
-	wall            time.Time
-	elapsed, jumped time.Duration // jumped: by Clock.Elapsed, when it was noticed
-	looked, doubt   bool
-}
-
-// look compares the clocks with what they showed when last looked at.
-func (c *clockWatch) look(clock Clock) {
-	wall, elapsed := clock.Now().Round(0), clock.Elapsed() // without Go's monotonic part
-	if c.looked && wall.Sub(c.wall)-(elapsed-c.elapsed) > maxClockLead {
-		c.doubt, c.jumped = true, elapsed
-	}
-	c.wall, c.elapsed, c.looked = wall, elapsed, true
-}
-
-// wait is for how long an age of limit does not count: that long after a jump.
-func (c *clockWatch) wait(limit time.Duration) time.Duration {
-	if !c.doubt {
-		return 0
-	}
-	return max(0, limit-(c.elapsed-c.jumped))
 }

@@ -390,7 +390,10 @@ func TestRetainer_WindowsRules(t *testing.T) {
 	}()
 	inTime(t, "a reader is in segment 1", inside)
 	l = p.open(t, &evlog.Options{Clock: clock})
-	left(t, q, 1)
+	soon(t, "what nobody reads goes, when the housekeeper has looked at it", func() bool {
+		clock.Advance(10 * time.Second)
+		return q.image(t).Bases()[0] == 1
+	})
 	own, err := readAll(p.ctx, l.Reader())
 	require.NoError(t, err)
 	require.Len(t, own, 4, "the log's own reader keeps the segments open that it has read")
