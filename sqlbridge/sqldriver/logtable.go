@@ -10,7 +10,7 @@ import (
 // logTable is the table log on one connection.
 type logTable struct {
 	*session
-	records float64 // how many there may be, for the planner
+	records float64 // how many there were when the connection was opened, for the planner
 	done    func()  // called when the table goes; nil is nothing
 }
 

@@ -120,6 +120,10 @@ func (s *session) choose(in *vtab.IndexInfo, records float64) {
 	p.estimate(in, records)
 }
 
+// leastRecords is how many a log is taken to have at least. A connection may have
+// been opened when there were none, and what is good for many is good for few.
+const leastRecords = 10_000
+
 // estimate guesses how much of the log the plan visits and returns. Only how plans
 // compare matters.
 func (p *plan) estimate(in *vtab.IndexInfo, records float64) {
@@ -128,7 +132,7 @@ func (p *plan) estimate(in *vtab.IndexInfo, records float64) {
 		in.EstimatedCost, in.EstimatedRows = 10, 1
 		return
 	}
-	visited, returned := max(records, 1), 1.0
+	visited, returned := max(records, leastRecords), 1.0
 	step := 1.0
 	for _, t := range p.terms {
 		switch {
@@ -205,6 +209,10 @@ func (s *session) segmentSpan(bases span) (span, error) {
 		default:
 			return span{bases.lo, maxOffset}, nil
 		}
+	}
+	if len(all) > 0 && bases.lo >= 0 {
+		// It may be one that is gone.
+		return nothing, s.goOn(uint64(bases.lo), all[0])
 	}
 	return nothing, nil
 }

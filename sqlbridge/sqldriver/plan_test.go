@@ -3,6 +3,7 @@ package sqldriver_test
 import (
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,6 +142,23 @@ var visits = []struct {
 	{`SELECT count(*) FROM segments s JOIN log l ON l.segment = s.base GROUP BY s.base`, nil, 10, 1000},
 	{`SELECT b.offset FROM log a JOIN log b ON b.offset = a.offset + 1 WHERE a.offset BETWEEN 500 AND 504`, nil, 5, 60},
 	{`SELECT b.offset FROM json_each('[5, 500]') j JOIN log b ON b.offset = j.value`, nil, 2, 20},
+}
+
+// A connection that was opened on an empty log looks up what it joins, and does not
+// read all of what has come since.
+func TestPlan_OpenedEmpty(t *testing.T) {
+	p := inMem(t)
+	p.create(t, nil)
+	db := p.open(t, "")
+	for q, want := range map[string]string{
+		`SELECT * FROM json_each('[1, 2]') j JOIN log ON log.offset = j.value`: `"SCAN log VIRTUAL TABLE INDEX 0:offset="`,
+		`SELECT * FROM segments s JOIN log ON log.offset = s.base`:             `"SCAN log VIRTUAL TABLE INDEX 0:offset="`,
+		`SELECT * FROM log a JOIN log b ON a.key = b.key WHERE a.schema = 3`:   ` VIRTUAL TABLE INDEX 0:key="`,
+		`SELECT * FROM json_each('["x"]') j JOIN log ON log.segment = j.value`: `"SCAN log VIRTUAL TABLE INDEX 0:segment="`,
+	} {
+		lines := mustQuery(t, db, "EXPLAIN QUERY PLAN "+q)
+		require.Contains(t, strings.Join(lines, "\n"), want, q)
+	}
 }
 
 // What EXPLAIN QUERY PLAN shows: which comparisons narrow the scan, and that
