@@ -27,7 +27,10 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 			return notAllowed("RETURNING %s: the log gives it at the commit; an INSERT's result has LastInsertId", arg2)
 		}
 		return nil
-	case sqlite.AuthRecursive, sqlite.AuthTransaction, sqlite.AuthSavepoint:
+	case sqlite.AuthTransaction:
+		s.transaction = arg1
+		return nil
+	case sqlite.AuthRecursive, sqlite.AuthSavepoint:
 		return nil
 	case sqlite.AuthFunction:
 		if strings.EqualFold(arg2, "load_extension") {

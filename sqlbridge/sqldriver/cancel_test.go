@@ -13,10 +13,13 @@ import (
 )
 
 // endless are queries that would take years, in different places: in the first
-// step, in a later one, in one step of the log's own scan, and away from the log.
+// step, in a later one, in one step of the log's own scan, and away from the log,
+// also when rows were returned before.
 var endless = map[string]string{
 	"joins":          `SELECT count(*) FROM log a, log b, log c, log d, log e`,
 	"later step":     `SELECT a.offset FROM log a, log b, log c, log d, log e WHERE a.offset + b.offset + c.offset + d.offset + e.offset IN (0, -1)`,
+	"no more log":    `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c WHERE x <= 2 OR x < 0`,
+	"in memory":      `WITH m AS MATERIALIZED (SELECT offset FROM log) SELECT * FROM m a, m b, m c, m d WHERE a.offset + b.offset + c.offset + d.offset IN (0, -1)`,
 	"inner look-ups": `SELECT count(*) FROM log a, log b, log c, log d JOIN log e ON e.offset = a.offset`,
 	"recursion":      `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`,
 	"backwards":      `SELECT count(*) FROM log a, log b, log c, (SELECT offset FROM log ORDER BY offset DESC) d, log e`,

@@ -61,7 +61,7 @@ func TestConcurrent(t *testing.T) {
 		queries.Go(func() {
 			rng := evtest.Rand(uint64(time.Now().UnixNano()) + uint64(g))
 			for ctx.Err() == nil {
-				err := askOnce(ctx, dbs[g%2], acked.Load(), rng.IntN(6), rng.Int64N(acked.Load()+1))
+				err := askOnce(ctx, dbs[g%2], acked.Load(), rng.IntN(kindsOfQuestion), rng.Int64N(acked.Load()+1))
 				switch {
 				case ctx.Err() != nil:
 				case errors.Is(err, evlog.ErrOffsetOutOfRange):
@@ -92,6 +92,8 @@ func keyOf(n int64) []byte {
 	return fmt.Appendf(nil, "key-%d", n%17)
 }
 
+const kindsOfQuestion = 11
+
 // askOnce asks one question when at least acked records are there, and checks the
 // answer.
 func askOnce(ctx context.Context, db *sql.DB, acked int64, which int, at int64) error {
@@ -113,6 +115,19 @@ func askOnce(ctx context.Context, db *sql.DB, acked int64, which int, at int64) 
 	case 4:
 		q += ` a WHERE offset = (SELECT max(offset) FROM log WHERE key IS NULL) AND EXISTS (SELECT 1 FROM log b WHERE b.offset = a.offset)`
 	case 5: // all of it, the last one included
+	case 6: // from here on in any order
+		q += ` WHERE offset IN (?, ? + 2, (SELECT max(offset) FROM log WHERE key IS NULL))`
+		args = append(args, at, at)
+	case 7:
+		q += ` WHERE key IN (?, 'key-3') AND offset >= ?`
+		args, last = append(args, fmt.Sprintf("key-%d", at%17), at), -1
+	case 8:
+		q += ` WHERE segment IN (SELECT max(base) FROM segments WHERE records > 0) OR segment = ? OR key IS NULL`
+		args = append(args, at)
+	case 9:
+		q += ` WHERE offset >= (SELECT min(segment) FROM log) AND segment <= offset`
+	case 10:
+		q += ` WHERE (SELECT sum(records) FROM segments) > 0 AND (SELECT count(*) FROM consumers) = 0`
 	}
 	rows, err := db.QueryContext(ctx, q, args...)
 	if err != nil {
@@ -129,7 +144,7 @@ func askOnce(ctx context.Context, db *sql.DB, acked int64, which int, at int64) 
 		if value != fmt.Sprint(offset) {
 			return fmt.Errorf("%s %v: offset %d has value %s", q, args, offset, value)
 		}
-		if n > 0 && (which == 1) != (offset < previous) {
+		if n > 0 && which < 6 && (which == 1) != (offset < previous) {
 			return fmt.Errorf("%s %v: offset %d after %d", q, args, offset, previous)
 		}
 		seen, previous = max(seen, offset), offset

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -77,7 +78,18 @@ func (s *session) enter(ctx context.Context) {
 // in it there is no collation but BINARY: no table here has another one.
 func (s *session) enterText(ctx context.Context, collates bool) {
 	s.enter(ctx)
-	s.exact, s.inserts = !collates, false
+	s.exact, s.inserts, s.transaction = !collates, false, ""
+}
+
+// follow takes note of a statement BEGIN, COMMIT or ROLLBACK, which was executed
+// with err.
+func (s *session) follow(transaction string, err error) {
+	switch {
+	case transaction == "BEGIN" && err == nil:
+		s.hold()
+	case transaction == "COMMIT", transaction == "ROLLBACK":
+		s.release()
+	}
 }
 
 func mentionsCollate(query string) bool {
@@ -117,7 +129,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
-	return &stmt{engineStmt: st.(engineStmt), s: c.s, collates: collates}, nil
+	return &stmt{engineStmt: st.(engineStmt), s: c.s, collates: collates, transaction: c.s.transaction}, nil
 }
 
 // Prepare implements driver.Conn.
@@ -129,6 +141,7 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.s.enterText(ctx, mentionsCollate(query))
 	r, err := c.inner.ExecContext(ctx, query, args)
+	c.s.follow(c.s.transaction, err)
 	return r, c.s.leave(err)
 }
 
@@ -136,10 +149,11 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.s.enterText(ctx, mentionsCollate(query))
 	r, err := c.inner.QueryContext(ctx, query, args)
+	c.s.follow(c.s.transaction, err)
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
-	return &rows{engineRows: r.(engineRows), s: c.s, ctx: ctx}, nil
+	return c.s.newRows(ctx, r), nil
 }
 
 // BeginTx implements driver.ConnBeginTx. A transaction sees the state of the log
@@ -150,7 +164,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
-	c.s.pin()
+	c.s.hold()
 	x := &tx{inner: t, s: c.s}
 	if opts.ReadOnly && c.s.why == "" {
 		c.s.why = "the transaction is read-only"
@@ -185,7 +199,11 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	case nil, int64, float64, bool, string, []byte:
 		return nil
 	case time.Time:
-		v.Value = x.UTC().Format(timeLayout)
+		text := textTime(x.UnixMilli())
+		if text == nil {
+			return fmt.Errorf("sqldriver: argument %d: the year %d is not in 0 to 9999", v.Ordinal, x.UTC().Year())
+		}
+		v.Value = text
 		return nil
 	}
 	return driver.ErrSkip
@@ -205,8 +223,9 @@ func (c *conn) Close() error {
 
 type stmt struct {
 	engineStmt
-	s        *session
-	collates bool
+	s           *session
+	collates    bool
+	transaction string // of the session, when it was compiled
 }
 
 // ExecContext implements driver.StmtExecContext. SQLite may compile the statement
@@ -214,6 +233,7 @@ type stmt struct {
 func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	t.s.enterText(ctx, t.collates)
 	r, err := t.engineStmt.ExecContext(ctx, args)
+	t.s.follow(t.transaction, err)
 	return r, t.s.leave(err)
 }
 
@@ -221,26 +241,33 @@ func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	t.s.enterText(ctx, t.collates)
 	r, err := t.engineStmt.QueryContext(ctx, args)
+	t.s.follow(t.transaction, err)
 	if err != nil {
 		return nil, t.s.leave(err)
 	}
-	return &rows{engineRows: r.(engineRows), s: t.s, ctx: ctx}, nil
+	return t.s.newRows(ctx, r), nil
 }
 
 type rows struct {
 	engineRows
-	s   *session
-	ctx context.Context
+	s     *session
+	ctx   context.Context
+	watch *watch
+}
+
+func (s *session) newRows(ctx context.Context, r driver.Rows) *rows {
+	return &rows{engineRows: r.(engineRows), s: s, ctx: ctx, watch: newWatch(ctx, s.handle)}
 }
 
 // Next implements driver.Rows.
 func (r *rows) Next(dest []driver.Value) error {
 	r.s.enter(r.ctx)
-	return r.s.leave(r.engineRows.Next(dest))
+	return r.s.leave(r.watch.step(r.ctx, func() error { return r.engineRows.Next(dest) }))
 }
 
 // Close implements driver.Rows.
 func (r *rows) Close() error {
+	r.watch.close()
 	r.s.enter(r.ctx)
 	return r.s.leave(r.engineRows.Close())
 }
@@ -260,7 +287,7 @@ func (t *tx) Rollback() error { return t.end(t.inner.Rollback) }
 func (t *tx) end(f func() error) error {
 	t.s.enter(t.s.base)
 	err := t.s.leave(f())
-	t.s.unpin()
+	t.s.release()
 	if t.readOnly {
 		t.s.why = ""
 	}

@@ -141,7 +141,7 @@ func (c *Connector) connect() (*conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("sqldriver: %T is not what it was", raw), raw.Close())
 	}
-	s := &session{source: c.src, ctx: c.src.base}
+	s := &session{source: c.src, ctx: c.src.base, handle: handleOf(inner)}
 	if s.log == nil {
 		s.why = "the log is open for reading (mode=rw is for writing)"
 	}

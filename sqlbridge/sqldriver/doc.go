@@ -38,14 +38,14 @@
 // over that.
 //
 // Each statement sees one state of the log, what was durable when it first looked,
-// also where it reads the log several times; a transaction sees that of its first
-// statement to the end. As in SQLite, a statement that begins before another one on
-// the same connection has ended sees the state of that one. What retention removes
-// meanwhile is an error, evlog.ErrOffsetOutOfRange, if the statement had begun to
-// read it. Compaction may remove records from that state whose key has a newer one
-// above it; evlog.CompactOptions.MinLag keeps it from doing so for as long as
-// statements take. segments and consumers are read once for a statement, at that
-// moment.
+// also where it reads the log several times; a transaction (BeginTx, or the
+// statement BEGIN) sees that of its first statement to the end. As in SQLite, a
+// statement that begins before another one on the same connection has ended sees
+// the state of that one. What retention removes meanwhile is an error,
+// evlog.ErrOffsetOutOfRange, if the statement had begun to read it. Compaction may
+// remove records from that state whose key has a newer one above it;
+// evlog.CompactOptions.MinLag keeps it from doing so for as long as statements
+// take. segments and consumers are read once for a statement, at that moment.
 //
 // # Reading and writing
 //
@@ -84,8 +84,7 @@
 //
 // Errors of the log come out as they are, with file, byte and offset, and errors.Is
 // and errors.As find evlog's and this package's. A statement ends soon after its
-// context. One limit is modernc.org/sqlite's: a query that has returned a row is
-// interrupted only where it goes on to read the log.
+// context.
 //
 // # In another database
 //

@@ -86,8 +86,10 @@ func parseSince(value string, now time.Time) (time.Time, error) {
 			return now.Add(-d), nil
 		}
 	}
+	// The plus sign of a zone is a space where it was not escaped.
+	written := strings.ReplaceAll(value, " ", "+")
 	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
-		if t, err := time.Parse(layout, value); err == nil {
+		if t, err := time.Parse(layout, written); err == nil {
 			return t, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -182,6 +183,20 @@ func TestErrors_Panic(t *testing.T) {
 		require.ErrorContains(t, err, "panic: beneath", q)
 		panics = false
 		require.Equal(t, []string{"2"}, mustQuery(t, db, `SELECT count(*) FROM log`), q)
+	}
+}
+
+// A time that the column time cannot show would not compare as it should.
+func TestErrors_Years(t *testing.T) {
+	p := inMem(t)
+	p.create(t, nil, evlog.Record{Time: at(0)})
+	db := p.open(t, "")
+	const q = `SELECT count(*) FROM log WHERE time < ?`
+	require.Equal(t, []string{"1"}, mustQuery(t, db, q, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)))
+	require.Equal(t, []string{"0"}, mustQuery(t, db, q, time.Time{}))
+	for _, year := range []int{10_000, -1} {
+		_, err := query(p.ctx, db, q, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		require.ErrorContains(t, err, fmt.Sprintf("the year %d is not in 0 to 9999", year))
 	}
 }
 

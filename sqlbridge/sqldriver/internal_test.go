@@ -95,11 +95,22 @@ func TestParseSince(t *testing.T) {
 		"-0s":                       "2026-09-20T12:00:00Z",
 		"2026-09-20":                "2026-09-20T00:00:00Z",
 		"2026-09-20T03:00:00+02:00": "2026-09-20T01:00:00Z",
+		"2026-09-20T03:00:00 02:00": "2026-09-20T01:00:00Z", // a plus sign that was not escaped
 	} {
 		got, err := parseSince(text, now)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got.UTC().Format(time.RFC3339), text)
 	}
+}
+
+// A version of modernc.org/sqlite that keeps its handle elsewhere is noticed here:
+// queries that have returned a row would go on after their context.
+func TestHandleOf(t *testing.T) {
+	raw, err := engine.Open(":memory:")
+	require.NoError(t, err)
+	require.NotZero(t, handleOf(raw.(engineConn)))
+	require.NoError(t, raw.Close())
+	require.Zero(t, handleOf(nil))
 }
 
 func TestMentionsCollate(t *testing.T) {

@@ -24,18 +24,21 @@ type source struct {
 // one goroutine at a time, and so is its session.
 type session struct {
 	*source
-	ctx   context.Context // of the call under way
-	err   error           // why a callback failed in the call under way
-	exact bool            // the statement's text has no COLLATE: keys are equal byte by byte
-	loose bool            // collations of unknown rules may be at work: text is not looked up
-	why   string          // INSERT is refused for this reason; empty if it is not
+	handle uintptr         // SQLite's, of the connection; 0 where it is not known
+	ctx    context.Context // of the call under way
+	err    error           // why a callback failed in the call under way
+	exact  bool            // the statement's text has no COLLATE: keys are equal byte by byte
+	loose  bool            // collations of unknown rules may be at work: text is not looked up
+	why    string          // INSERT is refused for this reason; empty if it is not
 
-	inserts bool // the statement being compiled inserts, and has read nothing since
+	inserts     bool   // the statement being compiled inserts, and has read nothing since
+	transaction string // the last of BEGIN, COMMIT and ROLLBACK in the text that was compiled
 
 	// pins counts the open cursors and transactions. While there are any, view
 	// stays as it is: a statement keeps at least one cursor until it ends, also
 	// where it reads the log in several places, so all of it sees one state.
 	pins int
+	held bool // one of them is that of a transaction
 	view view
 	last evlog.Prefix // the last one that was looked at, by whichever statement
 
@@ -60,6 +63,22 @@ func (s *session) pin() { s.pins++ }
 func (s *session) unpin() {
 	if s.pins--; s.pins == 0 {
 		s.view = view{}
+	}
+}
+
+// hold keeps the view for a transaction.
+func (s *session) hold() {
+	if !s.held {
+		s.held = true
+		s.pin()
+	}
+}
+
+// release ends that, if there is a transaction.
+func (s *session) release() {
+	if s.held {
+		s.held = false
+		s.unpin()
 	}
 }
 
@@ -121,7 +140,7 @@ func (s *session) segmentOf(offset uint64) (uint64, error) {
 	}
 	i := sort.Search(len(bases), func(i int) bool { return bases[i] > offset })
 	if i == 0 {
-		return 0, fmt.Errorf("sqldriver: the segment of offset %d was removed", offset)
+		return 0, s.removed(offset, bases[0])
 	}
 	return bases[i-1], nil
 }

@@ -154,6 +154,69 @@ func TestView_Transaction(t *testing.T) {
 	require.Equal(t, "5", count(db))
 }
 
+// A transaction that is begun by a statement sees one state as well, however the
+// statement is executed, and its end is seen too.
+func TestView_TransactionByStatement(t *testing.T) {
+	p := onDisk(t)
+	l, err := evlog.Open(p.ctx, p.dir, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	c, err := p.open(t, "").Conn(p.ctx)
+	require.NoError(t, err)
+	defer c.Close()
+	// grown counts, appends, and tells whether the next count is another one.
+	grown := func() bool {
+		before := mustQuery(t, c, `SELECT count(*) FROM log`)
+		_, err := l.Append(p.ctx, evlog.Record{})
+		require.NoError(t, err)
+		return mustQuery(t, c, `SELECT count(*) FROM log`)[0] != before[0]
+	}
+	prepared := func(q string) {
+		st, err := c.PrepareContext(p.ctx, q)
+		require.NoError(t, err)
+		require.True(t, grown() == (q == "BEGIN"), "compiled and not executed")
+		mustExecStmt(t, st)
+		require.NoError(t, st.Close())
+	}
+	require.True(t, grown())
+	for _, begin := range []string{"BEGIN", "begin immediate transaction", "BEGIN; COMMIT; BEGIN"} {
+		for _, end := range []string{"COMMIT", "ROLLBACK", "END TRANSACTION", "COMMIT; SELECT 1"} {
+			mustExec(t, c, begin)
+			require.False(t, grown(), begin)
+			_, err := c.ExecContext(p.ctx, "BEGIN")
+			require.ErrorContains(t, err, "within a transaction")
+			require.False(t, grown())
+			mustExec(t, c, "SAVEPOINT a; ROLLBACK TO a; RELEASE a")
+			require.False(t, grown())
+			mustQuery(t, c, end)
+			require.True(t, grown(), "%s %s", begin, end)
+		}
+	}
+	prepared("BEGIN")
+	require.False(t, grown())
+	prepared("COMMIT")
+	require.True(t, grown())
+
+	// One of database/sql that a statement ends.
+	tx, err := c.BeginTx(p.ctx, nil)
+	require.NoError(t, err)
+	require.False(t, grown())
+	mustExec(t, c, "ROLLBACK")
+	require.True(t, grown())
+	require.Error(t, tx.Commit())
+	require.True(t, grown())
+	mustExec(t, c, "BEGIN")
+	require.False(t, grown())
+	mustExec(t, c, "COMMIT")
+	require.True(t, grown())
+}
+
+func mustExecStmt(t *testing.T, st *sql.Stmt) {
+	t.Helper()
+	_, err := st.ExecContext(t.Context())
+	require.NoError(t, err)
+}
+
 // What retention removes under a statement that has seen it is an error, in
 // either direction, and never a shorter answer. A statement that begins later
 // begins at what is left.
@@ -316,6 +379,11 @@ func TestView_OvertakenBetweenReads(t *testing.T) {
 		`SELECT offset FROM log WHERE ts_ms >= 0`,
 		`SELECT offset FROM log WHERE ts_ms >= 0 ORDER BY offset DESC`,
 		`SELECT offset FROM log WHERE offset = 1`,
+		`SELECT offset FROM log WHERE offset IN (5, 1)`,
+		`SELECT offset FROM log WHERE offset BETWEEN 1 AND 1`,
+		`SELECT offset FROM log WHERE key IN ('k2', 'k1')`,
+		`SELECT offset FROM log WHERE segment = 0`,
+		`SELECT offset FROM log WHERE segment IN (4, 0)`,
 	} {
 		p := onDisk(t)
 		l, err := evlog.Open(p.ctx, p.dir, nil)
@@ -331,6 +399,7 @@ func TestView_OvertakenBetweenReads(t *testing.T) {
 		_, err = l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 4})
 		require.NoError(t, err)
 		require.Equal(t, []string{"3"}, mustQuery(t, tx, `SELECT offset FROM log WHERE offset = 3`), "still there")
+		require.Equal(t, []string{"4|4", "5|4"}, mustQuery(t, tx, `SELECT offset, segment FROM log WHERE segment = 4`))
 		_, err = query(p.ctx, tx, q)
 		require.ErrorIs(t, err, evlog.ErrOffsetOutOfRange, q)
 		require.NoError(t, tx.Rollback())
