@@ -153,7 +153,7 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 			}
 			w.doubts = 0
 			before, s.end, s.inside = h.Offset, s.places[i].pos, true
-			if !yield(recordOf(h, rec), nil) {
+			if !yield(recordOf(rec), nil) {
 				return 0, errStopped
 			}
 		}

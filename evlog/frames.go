@@ -12,6 +12,9 @@ import (
 const (
 	// scanBytes is how much a sequential reader takes from the file at once.
 	scanBytes = 256 << 10
+	// checkBytes is how much of that is checked at once: it is still in the
+	// processor's nearest cache when the records are used.
+	checkBytes = 16 << 10
 	// largeRecord is the size from which a record's checksum is tested piece by
 	// piece before memory is taken for the whole: a length field on a damaged
 	// disk must not decide how much memory a reader uses (I10).
@@ -79,6 +82,45 @@ func (s *frames) next() (format.Header, []byte, error) {
 	s.lowest = h.Offset + 1
 	s.seen++
 	return h, rec, nil
+}
+
+// run returns the next few records, back to back and each of them checked, valid
+// until the next call. There is at least one, or an error as from next. A large
+// one comes alone, and if brief is set, without its value. seen does not count
+// them: that is for who looks at them.
+func (s *frames) run() ([]byte, error) {
+	from := s.start
+	if !s.more() {
+		_, rec, err := s.next()
+		if err != nil {
+			return nil, err
+		}
+		s.seen--
+		if s.end == 0 {
+			return rec, nil // a large one, which was never in the buffer
+		}
+		from = s.start - len(rec)
+		s.more()
+	}
+	return s.buf[from:s.start:s.start], nil
+}
+
+// cutRecord cuts the first record off a run. A large one may come without its
+// value.
+func cutRecord(run []byte) (h format.Header, rec, rest []byte) {
+	h = format.ParseHeader(run)
+	n := min(h.Size(), int64(len(run)))
+	return h, run[:n:n], run[n:]
+}
+
+// more goes over valid records that are whole in the buffer, and reports whether
+// there are any.
+func (s *frames) more() bool {
+	n, lowest := format.Run(s.buf[s.start:min(s.end, s.start+checkBytes)], s.lowest)
+	s.start += n
+	s.pos += int64(n)
+	s.lowest = lowest
+	return n > 0
 }
 
 // nextLarge reads a record that is too large for the buffer.
@@ -255,7 +297,7 @@ func scanSegment(f vfs.File, base uint64, each func(pos int64, h format.Header, 
 	defer fr.release()
 	for {
 		pos := fr.pos
-		h, rec, err := fr.next()
+		run, err := fr.run()
 		if err != nil {
 			res := scanResult{end: fr.pos, next: fr.lowest, size: info.Size(), err: err}
 			if err == io.EOF || invalidRecord(err) {
@@ -263,8 +305,14 @@ func scanSegment(f vfs.File, base uint64, each func(pos int64, h format.Header, 
 			}
 			return res, err
 		}
-		if err := each(pos, h, rec); err != nil {
-			return scanResult{end: fr.pos, next: fr.lowest, size: info.Size(), err: err}, err
+		for len(run) > 0 {
+			var h format.Header
+			var rec []byte
+			h, rec, run = cutRecord(run)
+			if err := each(pos, h, rec); err != nil {
+				return scanResult{end: pos + h.Size(), next: h.Offset + 1, size: info.Size(), err: err}, err
+			}
+			pos += h.Size()
 		}
 	}
 }

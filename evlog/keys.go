@@ -23,7 +23,7 @@ func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[R
 			return
 		}
 		w.key = wantKey(key)
-		w.run(ctx, func(rec Record, err error) bool {
+		w.yieldAll(ctx, func(rec Record, err error) bool {
 			return err == nil && !bytes.Equal(rec.Key, key) || yield(rec, err)
 		})
 	}

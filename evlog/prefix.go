@@ -66,7 +66,7 @@ func (p Prefix) ascending(ctx context.Context, key *wantedKey, from uint64) iter
 			return
 		}
 		w.key = key
-		w.run(ctx, yield)
+		w.yieldAll(ctx, yield)
 	}
 }
 

@@ -23,12 +23,12 @@ func (r *Reader) Records(ctx context.Context, from uint64) iter.Seq2[Record, err
 			yield(Record{}, err)
 			return
 		}
-		w.run(ctx, yield)
+		w.yieldAll(ctx, yield)
 	}
 }
 
-// run yields what the walker finds, an error last.
-func (w *walker) run(ctx context.Context, yield func(Record, error) bool) {
+// yieldAll yields what the walker finds, an error last.
+func (w *walker) yieldAll(ctx context.Context, yield func(Record, error) bool) {
 	defer w.close()
 	if err := w.each(ctx, yield); err != nil && err != errStopped {
 		yield(Record{}, err)
@@ -86,26 +86,63 @@ func (r *Reader) Wait(ctx context.Context, next uint64) error {
 // errStopped says that the caller has left the loop.
 var errStopped = errors.New("iteration stopped")
 
+// batchRecords is how many records are made at once. To pass on a record means to
+// copy it, and right behind the writing of its fields one by one a copy would
+// have to wait until they have arrived in the cache.
+const batchRecords = 32
+
 // each yields the records up to the limit.
 func (w *walker) each(ctx context.Context, yield func(Record, error) bool) error {
-	for n := 0; ; n++ {
+	var batch [batchRecords]Record
+	var run []byte
+	for {
 		// The context is looked at now and then: asking takes a lock.
-		if n%64 == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
+		err := ctx.Err()
+		if err == nil && len(run) == 0 {
+			run, err = w.run(ctx)
 		}
-		h, rec, err := w.step(ctx)
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !yield(recordOf(h, rec), nil) {
-			return errStopped
+		var n int
+		n, run = w.cut(&batch, run)
+		for i := range batch[:n] {
+			w.next = batch[i].Offset + 1
+			w.fr.seen++
+			if !yield(batch[i], nil) {
+				return errStopped
+			}
 		}
 	}
+}
+
+// cut makes the first records of a run, and returns how many, and the rest of the
+// run.
+func (w *walker) cut(batch *[batchRecords]Record, run []byte) (n int, rest []byte) {
+	for n < len(batch) && len(run) > 0 {
+		offset, size := format.OffsetOf(run), format.SizeOf(run)
+		if offset >= w.limit.NextOffset {
+			// Not durable yet. It is read again when it is.
+			w.fr.seek(w.fr.pos-int64(len(run)), w.limit.NextOffset)
+			if n == 0 {
+				w.next = w.limit.NextOffset
+			}
+			return n, nil
+		}
+		rec := run[:size]
+		run = run[size:]
+		if offset < w.next {
+			w.fr.seen++
+			continue
+		}
+		w.doubts = 0
+		batch[n].set(rec)
+		n++
+	}
+	return n, run
 }
 
 // await waits until there is more than the limit, and moves it up.
@@ -226,14 +263,14 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
 	defer w.close()
 	w.ahead = format.IndexBlockSize + scanSlack
-	h, rec, err := w.step(ctx)
+	_, rec, err := w.step(ctx)
 	if err == io.EOF {
 		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
 	}
 	if err != nil {
 		return Record{}, err
 	}
-	return recordOf(h, rec).Clone(), nil
+	return recordOf(rec).Clone(), nil
 }
 
 // scanSlack is what a look-up reads beyond the distance of two index entries,

@@ -106,12 +106,17 @@ func nilIfEmpty(b []byte) []byte {
 }
 
 // recordOf reads a whole checked record; Key and Value point into b.
-func recordOf(h format.Header, b []byte) Record {
-	return Record{
-		Offset: h.Offset,
-		Time:   timeOf(h.TimeMS),
-		Schema: h.Schema,
-		Key:    nilIfEmpty(h.Key(b)),
-		Value:  nilIfEmpty(h.Value(b)),
-	}
+func recordOf(b []byte) (r Record) {
+	r.set(b)
+	return r
+}
+
+// set is recordOf into what is there: one copy less.
+func (r *Record) set(b []byte) {
+	h := format.ParseHeader(b)
+	r.Offset = h.Offset
+	r.Time = timeOf(h.TimeMS)
+	r.Schema = h.Schema
+	r.Key = nilIfEmpty(h.Key(b))
+	r.Value = nilIfEmpty(h.Value(b))
 }

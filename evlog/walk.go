@@ -120,6 +120,29 @@ func (w *walker) walk(ctx context.Context) (format.Header, []byte, error) {
 	return format.Header{}, nil, io.EOF
 }
 
+// run returns the next records, back to back and checked, valid until the next
+// call. The first ones may be below next, the last ones at or above the limit:
+// whoever goes through them moves next along. io.EOF says that none are left.
+func (w *walker) run(ctx context.Context) ([]byte, error) {
+	for w.next < w.limit.NextOffset {
+		if w.seg == nil {
+			if err := w.find(ctx); err != nil {
+				return nil, w.r.closedOr(err)
+			}
+			continue // find may have moved next
+		}
+		run, err := w.fr.run()
+		if err == nil {
+			return run, nil
+		}
+		if err := w.segmentEnd(ctx, err); err != nil {
+			return nil, w.r.closedOr(err)
+		}
+	}
+	w.next = max(w.next, w.limit.NextOffset)
+	return nil, io.EOF
+}
+
 // find opens the segment that next is in and goes to its place there.
 func (w *walker) find(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

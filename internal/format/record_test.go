@@ -134,6 +134,7 @@ func TestRecord_Refuses(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			_, _, err = evtest.DecodeRec(c.b, c.lowest)
 			require.Error(t, err, "second implementation")
+			requireRun(t, c.b, c.lowest)
 		})
 	}
 	_, err := format.Parse(good, 5)
@@ -153,16 +154,35 @@ func TestRecord_EveryBitFlipIsSeen(t *testing.T) {
 		b[bit/8] ^= 1 << (bit % 8)
 		_, err := format.Parse(b, 5)
 		require.Error(t, err, "bit %d", bit)
+		requireRun(t, b, 5)
 	}
+	requireRun(t, good, 5)
+}
+
+// requireRun tests that Run goes as far as Parse does, record by record.
+func requireRun(t *testing.T, b []byte, lowest uint64) {
+	t.Helper()
+	n, next := format.Run(b, lowest)
+	at := 0
+	for {
+		h, err := format.Parse(b[at:], lowest)
+		if err != nil {
+			break
+		}
+		at += int(h.Size())
+		lowest = h.Offset + 1
+	}
+	require.Equal(t, at, n)
+	require.Equal(t, lowest, next)
 }
 
 func TestRecord_LargestLength(t *testing.T) {
-	h := format.Header{Length: format.MaxLength, CRC: 1}
+	h := format.Header{Frame: format.Frame{Length: format.MaxLength, CRC: 1}}
 	require.NoError(t, h.Check(h.Size(), 0))
 	require.ErrorIs(t, h.Check(h.Size()-1, 0), format.ErrShort)
 	h.Length++
 	require.ErrorIs(t, h.Check(math.MaxInt64, 0), format.ErrLength)
-	h = format.Header{Length: 20 + 65535, KeyLen: 65535}
+	h = format.Header{Frame: format.Frame{Length: 20 + 65535}, Meta: format.Meta{KeyLen: 65535}}
 	require.NoError(t, h.Check(h.Size(), 0))
 	h.Length--
 	require.ErrorIs(t, h.Check(h.Size(), 0), format.ErrKey)
@@ -179,6 +199,7 @@ func FuzzRecord(f *testing.F) {
 		h, err := format.Parse(b, lowest)
 		r, n, refErr := evtest.DecodeRec(b, lowest)
 		require.Equal(t, refErr == nil, err == nil, "format: %v, second implementation: %v", err, refErr)
+		requireRun(t, b, lowest)
 		if err != nil {
 			return
 		}

@@ -41,7 +41,11 @@ func TestFormatPage_Record(t *testing.T) {
 	h, err := format.Parse(raw, 42)
 	require.NoError(t, err)
 	require.Equal(t, int64(len(raw)), h.Size())
-	require.Equal(t, format.Header{Length: 31, CRC: 0x55ef5c14, Offset: 42, TimeMS: 1758337200123, Schema: 1, KeyLen: 6}, h)
+	require.Equal(t, format.Header{
+		Frame:  format.Frame{Length: 31, CRC: 0x55ef5c14},
+		Offset: 42, TimeMS: 1758337200123,
+		Meta: format.Meta{Schema: 1, KeyLen: 6},
+	}, h)
 	require.Equal(t, "doc:42", string(h.Key(raw)))
 	require.Equal(t, "hello", string(h.Value(raw)))
 	require.Equal(t, raw, format.Append(nil, 42, 1758337200123, 1, []byte("doc:42"), []byte("hello")))
