@@ -270,26 +270,43 @@ type badRecord struct {
 func (e *badRecord) Error() string { return fmt.Sprintf("byte %d: %v", e.pos, e.err) }
 func (e *badRecord) Unwrap() error { return e.err }
 
+// eachOf calls each for the records of f from at on. io.EOF from it ends it early.
 func (c *compaction) eachOf(ctx context.Context, f vfs.File, at spot, limit int64, each func(int64, format.Header, []byte) error) error {
+	return c.eachRun(ctx, f, at, limit, func(pos int64, run []byte) error {
+		for len(run) > 0 {
+			var h format.Header
+			var rec []byte
+			h, rec, run = cutRecord(run)
+			if err := each(pos, h, rec); err != nil {
+				return err
+			}
+			pos += h.Size()
+		}
+		return nil
+	})
+}
+
+// eachRun is eachOf for some records at a time; see frames.run.
+func (c *compaction) eachRun(ctx context.Context, f vfs.File, at spot, limit int64, each func(int64, []byte) error) error {
 	fr := newFrames(f, at.pos, limit, at.lowest)
 	fr.brief = true
 	defer fr.release()
 	for {
 		pos := fr.pos
-		h, rec, err := fr.next()
+		run, err := fr.run()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return &badRecord{fr.pos, fr.lowest, err}
 		}
-		if err := each(pos, h, rec); err != nil {
+		if err := each(pos, run); err != nil {
 			if err == io.EOF {
 				return nil
 			}
 			return err
 		}
-		if err := c.tick(ctx, h.Size()); err != nil {
+		if err := c.tick(ctx, fr.pos-pos); err != nil {
 			return err
 		}
 	}
@@ -360,6 +377,10 @@ func (c *compaction) judge(ctx context.Context, i int, start, stop int64, n uint
 		}
 		c.open = r
 	}
+	if s := &c.segs[i]; start == 0 && stop == s.size && s.taken > 0 && c.drops.all(n, s.taken) {
+		c.open.empty()
+		return nil
+	}
 	err := c.open.judge(ctx, stop, n, c.expiring(i))
 	if err == nil {
 		return nil
@@ -423,6 +444,8 @@ type rewriter struct {
 	s    *closedSegment
 	src  vfs.File
 	fr   frames
+	run  []byte       // read, checked and not judged yet
+	pos  int64        // of run
 	copy *segmentCopy // nil: nothing is changed
 
 	superseded, tombstones uint64 // dropped
@@ -447,11 +470,9 @@ func (c *compaction) newRewriter(ctx context.Context, i int, start int64) (*rewr
 			return nil, errors.Join(wrap("compact", err), src.Close())
 		}
 	}
-	for r.fr.pos < start {
-		if err := r.step(ctx, func(format.Header, []byte) bool { return true }); err != nil {
-			r.discard()
-			return nil, err
-		}
+	if err := r.keep(ctx, start, func(format.Header) bool { return true }); err != nil {
+		r.discard()
+		return nil, err
 	}
 	return r, nil
 }
@@ -459,43 +480,71 @@ func (c *compaction) newRewriter(ctx context.Context, i int, start int64) (*rewr
 // judge reads on up to stop, which is the beginning of a record or the end. The
 // next record has number n.
 func (r *rewriter) judge(ctx context.Context, stop int64, n uint64, expiring bool) error {
-	for ; r.fr.pos < stop; n++ {
-		err := r.step(ctx, func(h format.Header, _ []byte) bool {
-			r.c.work.advance(h.Size())
-			switch {
-			case r.c.drops.has(n):
-				r.superseded++
-			case expiring && isTombstone(h):
-				r.tombstones++
-			default:
-				return true
+	drops := r.c.drops
+	return r.keep(ctx, stop, func(h format.Header) bool {
+		n++
+		r.c.work.advance(h.Size())
+		switch {
+		case drops.has(n - 1):
+			r.superseded++
+		case expiring && isTombstone(h):
+			r.tombstones++
+		default:
+			return true
+		}
+		return false
+	})
+}
+
+// keep reads on up to stop and copies the records that stay: neighbours in one
+// piece.
+func (r *rewriter) keep(ctx context.Context, stop int64, stays func(h format.Header) bool) error {
+	for r.pos < stop {
+		if len(r.run) == 0 {
+			var err error
+			if r.run, err = r.fr.run(); err != nil {
+				return &badRecord{r.fr.pos, r.fr.lowest, err}
 			}
-			return false
-		})
-		if err != nil {
+		}
+		begin := r.pos
+		piece, at, n := r.run, r.pos, 0 // piece[:n], from at, stays and is not copied yet
+		for len(r.run) > 0 && r.pos < stop {
+			h, rec, rest := cutRecord(r.run)
+			r.run = rest
+			r.pos += h.Size()
+			if stays(h) {
+				n += len(rec)
+				r.kept += h.Size()
+				r.tombs = r.tombs || isTombstone(h)
+				continue
+			}
+			if err := r.add(piece[:n], at); err != nil {
+				return err
+			}
+			piece, at, n = rest, r.pos, 0
+		}
+		if err := r.add(piece[:n], at); err != nil {
+			return err
+		}
+		if err := r.c.tick(ctx, r.pos-begin); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step reads one record and keeps it where keep says so.
-func (r *rewriter) step(ctx context.Context, keep func(h format.Header, rec []byte) bool) error {
-	pos := r.fr.pos
-	h, rec, err := r.fr.next()
-	if err != nil {
-		return &badRecord{r.fr.pos, r.fr.lowest, err}
+func (r *rewriter) add(run []byte, pos int64) error {
+	if r.copy == nil {
+		return nil
 	}
-	if keep(h, rec) {
-		r.kept += h.Size()
-		r.tombs = r.tombs || isTombstone(h)
-		if r.copy != nil {
-			if err := r.copy.add(h, rec, r.src, pos); err != nil {
-				return err
-			}
-		}
-	}
-	return r.c.tick(ctx, h.Size())
+	return r.copy.add(run, r.src, pos)
+}
+
+// empty drops all records of the segment, without reading them once more: each was
+// checked when it was collected, and has a newer one.
+func (r *rewriter) empty() {
+	r.superseded, r.pos = r.s.taken, r.s.size
+	r.c.work.advance(r.s.size)
 }
 
 // replace puts the copy in the segment's place, and after that its index.

@@ -45,6 +45,9 @@ func newKeyMap(budget, expected int64) *keyMap {
 
 // reset empties the map.
 func (m *keyMap) reset() {
+	if m.used == 0 {
+		return // which costs as much as many look-ups
+	}
 	clear(m.slots)
 	m.used = 0
 }
@@ -72,7 +75,8 @@ func (m *keyMap) start(h keyHash) int {
 // after the other, waiting for memory is most of the work.
 func (m *keyMap) touch(keys []keyHash) (sum uint64) {
 	for _, h := range keys {
-		sum += m.slots[m.start(h)].lo
+		s := &m.slots[m.start(h)]
+		sum += s.lo + s.record // which may be in another cache line
 	}
 	return sum
 }
@@ -127,6 +131,20 @@ func (d dropSet) room() uint64 { return uint64(len(d)) * 64 }
 
 func (d dropSet) add(n uint64)      { d[n/64] |= 1 << (n % 64) }
 func (d dropSet) has(n uint64) bool { return d[n/64]>>(n%64)&1 != 0 }
+
+// all reports whether all of n records from the first on go.
+func (d dropSet) all(first, n uint64) bool {
+	for ; n > 0; first, n = first+1, n-1 {
+		if first%64 == 0 && n >= 64 && d[first/64] == math.MaxUint64 {
+			first, n = first+63, n-63
+			continue
+		}
+		if !d.has(first) {
+			return false
+		}
+	}
+	return true
+}
 
 // any reports whether one of n records from the first on goes.
 func (d dropSet) any(first, n uint64) bool {

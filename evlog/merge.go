@@ -222,8 +222,8 @@ func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 		if j == 0 {
 			m.src = f
 		}
-		err = c.eachOf(ctx, f, spot{lowest: segs[j].base}, segs[j].size, func(pos int64, h format.Header, rec []byte) error {
-			return m.copy.add(h, rec, f, pos)
+		err = c.eachRun(ctx, f, spot{lowest: segs[j].base}, segs[j].size, func(pos int64, run []byte) error {
+			return m.copy.add(run, f, pos)
 		})
 		if j > 0 {
 			err = errors.Join(err, f.Close())

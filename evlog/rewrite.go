@@ -26,8 +26,9 @@ const (
 type segmentCopy struct {
 	l        *Log
 	base     uint64
-	f        vfs.File    // nil: closed
-	index    *indexBuild // nil: none could be made, because of indexErr
+	f        vfs.File // nil: closed
+	facts    *indexFacts
+	index    *indexBuild // made of facts; nil: none could be, because of indexErr
 	indexErr error
 	buf      []byte // not written yet
 	pos      int64  // in f, of buf
@@ -45,28 +46,38 @@ func newSegmentCopy(l *Log, base uint64, stepwise bool, pace func(n int64) error
 		return nil, err
 	}
 	return &segmentCopy{
-		l: l, base: base, f: f,
+		l: l, base: base, f: f, facts: newIndexFacts(base, l.config.IndexBytes, maxKeyHashes),
 		buf: make([]byte, 0, rewriteBytes), stepwise: stepwise, pace: pace,
 	}, nil
 }
 
 func (c *segmentCopy) tempName() string { return format.SegmentName(c.base) + format.TempSuffix }
 
-// add appends a record that stands at pos of src. rec is all of it or, if it is
-// large, at least its header and key.
-func (c *segmentCopy) add(h format.Header, rec []byte, src vfs.File, pos int64) error {
-	if int64(len(rec)) < h.Size() {
-		return c.addLarge(h, src, pos)
+// add appends the records of a run, which stand at pos of src and were checked. A
+// large one comes alone, and may be without its value.
+func (c *segmentCopy) add(run []byte, src vfs.File, pos int64) error {
+	if len(run) == 0 {
+		return nil
 	}
-	if len(c.buf)+len(rec) > rewriteBytes {
+	at := c.pos + int64(len(c.buf))
+	var h format.Header
+	for rest := run; len(rest) > 0; at += h.Size() {
+		var rec []byte
+		h, rec, rest = cutRecord(rest)
+		c.facts.add(at, h, rec)
+	}
+	if size := format.ParseHeader(run).Size(); int64(len(run)) < size {
+		return c.addLarge(format.ParseHeader(run), src, pos)
+	}
+	if len(c.buf)+len(run) > rewriteBytes {
 		if err := c.flush(); err != nil {
 			return err
 		}
 	}
-	if len(rec) > rewriteBytes {
-		return c.write(rec)
+	if len(run) > rewriteBytes {
+		return c.write(run)
 	}
-	c.buf = append(c.buf, rec...)
+	c.buf = append(c.buf, run...)
 	return nil
 }
 
@@ -150,7 +161,7 @@ func (c *segmentCopy) buildIndex(ctx context.Context) error {
 	l := c.l
 	l.house.buildMu.Lock()
 	defer l.house.buildMu.Unlock()
-	x, err := buildIndex(ctx, l.dir, c.f, c.base, l.config.IndexBytes, maxKeyHashes)
+	x, err := writeFacts(ctx, l.dir, c.f, c.facts)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

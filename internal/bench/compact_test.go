@@ -18,21 +18,25 @@ import (
 )
 
 // overwritten makes a log of which every record was written twice, all of it
-// closed.
-func overwritten(b testing.TB, valueBytes, records int) (dir string) {
+// closed: one half behind the other, so that nothing stays of the first half, or,
+// scattered, each time after some hundred others, so that half of each segment
+// stays.
+func overwritten(b testing.TB, valueBytes, records int, scattered bool) (dir string) {
 	b.Helper()
 	dir = filepath.Join(b.TempDir(), "log")
 	l, err := evlog.Open(background, dir, &evlog.Options{Sync: evlog.SyncFlush, NoPreallocate: true})
 	require.NoError(b, err)
 	batch := limit.Records(1000, valueBytes)
-	for range 2 {
-		for i := 0; i < records/2; i += len(batch) {
-			for j := range batch {
-				batch[j].Key = fmt.Appendf(nil, "key-%012d", i+j)
+	for i := 0; i < records; i += len(batch) {
+		for j := range batch {
+			n := (i + j) % (records / 2)
+			if scattered {
+				n = i/2 + (j*7)%(len(batch)/2)
 			}
-			_, err := l.Enqueue(background, batch...)
-			require.NoError(b, err)
+			batch[j].Key = fmt.Appendf(nil, "key-%012d", n)
 		}
+		_, err := l.Enqueue(background, batch...)
+		require.NoError(b, err)
 	}
 	require.NoError(b, l.Roll(background))
 	_, err = l.Reindex(background, nil) // so that opening finds nothing to do
@@ -67,9 +71,12 @@ func again(b testing.TB, from string) (dir string) {
 // BenchmarkCompact drops half of the records, beside a copy of all of them:
 // read, checksum of every record, write, fsync of each file.
 func BenchmarkCompact(b *testing.B) {
-	for _, c := range []struct{ valueBytes, records int }{{100, 2_000_000}, {1 << 10, 400_000}} {
-		b.Run(fmt.Sprintf("value=%s", sizeName(int64(c.valueBytes))), func(b *testing.B) {
-			from := overwritten(b, c.valueBytes, c.records)
+	for _, c := range []struct {
+		valueBytes, records int
+		stays               string
+	}{{100, 2_000_000, "second"}, {100, 2_000_000, "scattered"}, {1 << 10, 400_000, "second"}} {
+		b.Run(fmt.Sprintf("value=%s/stays=%s", sizeName(int64(c.valueBytes)), c.stays), func(b *testing.B) {
+			from := overwritten(b, c.valueBytes, c.records, c.stays == "scattered")
 			turns.Take(b, limit.RecordSize(c.valueBytes), compactEvlog(b, from, c.records), copyLimit(b, from, c.records))
 		})
 	}
@@ -152,7 +159,7 @@ func copyRecords(b *testing.B, from, to string) (n int) {
 // compaction runs that is throttled as by default, beside a log at rest.
 func BenchmarkAppendBesideCompact(b *testing.B) {
 	const records, ops = 4_000_000, 1500
-	from := overwritten(b, 100, records)
+	from := overwritten(b, 100, records, false)
 	side := func(name string, compact bool) *turns.Side {
 		var dir string
 		var l *evlog.Log

@@ -248,7 +248,11 @@ func (m *FilterMaker) solve(b []byte, size, columns int) {
 				bit = uint64(bits.OnesCount64(behind[c]&(row>>1))) & 1
 			}
 			behind[c] = behind[c]<<1 | bit
-			b[c*size+slot/8] |= byte(bit) << (slot % 8)
+		}
+		if slot%8 == 0 {
+			for c := range columns {
+				b[c*size+slot/8] = byte(behind[c])
+			}
 		}
 	}
 }
