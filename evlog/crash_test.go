@@ -36,6 +36,8 @@ func workloads() []workload {
 		{"enqueue", evlog.Options{NoPreallocate: true, Sync: evlog.SyncFlush}, "open, enqueue 2, enqueue 1, flush, enqueue 3, append 1, enqueue 2, close", nil},
 		{"roll", small, "open, append 1, append 2, append 3, append 1, append 2, append 3, append 1, close", nil},
 		{"roll by hand", exact, "open, append 2, roll, append 1, roll, roll, enqueue 2, roll, close, open, roll, append 1, close", nil},
+		{"roll to a higher base", small, "open, append 2, skip 7, append 1, append 3, skip 0, roll, append 1, enqueue 2, skip 100, close, open, append 1, skip 3, close", nil},
+		{"create a copy", evlog.Options{NoPreallocate: true, SegmentBytes: 300, ID: "copy", FirstOffset: 40}, "open, close, open, append 2, append 1, skip 2, close", nil},
 		{"reopen", small, "open, append 2, close, open, append 1, close, open, close, open, enqueue 2, append 1, close", nil},
 		{"holes", small, "open, exact 5, append 1, exact 0, exact 1000, append 1, roll, exact 70, append 2, close, open, append 1, close", nil},
 		{"idle", evlog.Options{NoPreallocate: true, SegmentAge: time.Second}, "open, append 1, idle 60, idle 60, append 1, idle 500, idle 600, append 1, close", nil},

@@ -217,8 +217,12 @@ func (l *Log) recover(ctx context.Context) (names []string, cut cutOff, err erro
 		return nil, cut, err
 	}
 	if s.unfinished {
-		err := errors.Join(l.create(), removeTemps(l.dir, names))
-		return []string{format.SegmentName(0)}, cut, err
+		var base uint64
+		if len(s.segments) == 0 {
+			base = l.opts.FirstOffset
+		}
+		err := errors.Join(l.create(base), removeTemps(l.dir, names))
+		return []string{format.SegmentName(base)}, cut, err
 	}
 	if s.durableErr != nil {
 		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
@@ -348,10 +352,14 @@ func wholeFile(f vfs.File, base uint64) (frames, error) {
 // create makes a new log, or makes the names of one that never held a record
 // again: a directory sync may have failed, and then the page cache is no
 // evidence of them. A valid log.json is kept. The segment comes last: a directory
-// without one is an unfinished creation.
-func (l *Log) create() error {
+// without one is an unfinished creation. DURABLE is as after an interrupted roll
+// where base is not 0.
+func (l *Log) create(base uint64) error {
 	if l.meta == nil {
 		l.meta = newMeta(l.clock)
+		if l.opts.ID != "" {
+			l.meta.ID = l.opts.ID
+		}
 	}
 	l.meta.Config.apply(l.opts)
 	if err := l.meta.Config.check(); err != nil {
@@ -364,11 +372,11 @@ func (l *Log) create() error {
 	if err := l.act.durable.at(l.dir).recreate(format.Durable{}); err != nil {
 		return wrap("create DURABLE", err)
 	}
-	f, err := renewSegment(l.dir, 0)
+	f, err := renewSegment(l.dir, base)
 	if err != nil {
 		return wrap("create the first segment", err)
 	}
-	l.act.become(f, 0, l.meta.Config.IndexBytes)
+	l.act.become(f, base, l.meta.Config.IndexBytes)
 	if err := l.dir.SyncParent(); err != nil {
 		return wrap("sync the directory above "+l.dir.Path(), err)
 	}

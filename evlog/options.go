@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/clock"
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // Defaults of Options.
@@ -162,6 +164,13 @@ type Options struct {
 	AllowNetworkFS bool
 	// MustExist makes Open refuse to create a log: ErrNoLog.
 	MustExist bool
+	// ID and FirstOffset are what a log begins with that Open creates, so that it
+	// can be a copy of another one (see Log.AppendExact, Log.RollTo): the other's
+	// identity, 1 to 64 printable characters of ASCII without spaces and "/", and
+	// its first offset. Default a random UUID, and 0. They mean nothing where there
+	// is a log already. Two logs of one identity must not both be appended to.
+	ID          string
+	FirstOffset uint64
 	// NoRetention leaves it to calls of Log.Retain to remove segments.
 	NoRetention bool
 	// OnBehind is ReaderOptions.OnBehind for Log.Reader.
@@ -237,6 +246,11 @@ type ReaderOptions struct {
 // something off, whatever their size.
 func inPart(d time.Duration) bool { return d > 0 && d%time.Millisecond != 0 }
 
+// badID: what could not stand in front of "/" and an offset, or on a line.
+func badID(id string) bool {
+	return len(id) > 64 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '/' })
+}
+
 func badOption(field, format string, args ...any) error {
 	return fmt.Errorf("evlog: options: %s %s: %w", field, fmt.Sprintf(format, args...), ErrBadOptions)
 }
@@ -279,6 +293,10 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("BufferBytes", "is %d", c.BufferBytes)
 	case c.Verify > VerifyAll:
 		return c, badOption("Verify", "is %d", c.Verify)
+	case badID(c.ID):
+		return c, badOption("ID", "is %q", c.ID)
+	case c.FirstOffset > format.MaxOffset:
+		return c, badOption("FirstOffset", "is %d, the highest is %d", c.FirstOffset, uint64(format.MaxOffset))
 	case c.OpenHook.Run != nil && c.OpenHook.Name == "":
 		return c, badOption("OpenHook", "has no name")
 	case c.OpenHook.Run == nil && c.OpenHook.Name != "":

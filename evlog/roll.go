@@ -27,6 +27,44 @@ func (l *Log) Roll(ctx context.Context) error {
 	rolls := l.stats.Rolls
 	c := l.joinLocked()
 	l.mu.Unlock()
+	return l.rolled(ctx, c, rolls)
+}
+
+// RollTo is Roll to a segment that begins at the offset next: the offsets in
+// between are a hole. It makes the end of a log what it is in the log that this
+// one is a copy of, if that has holes at its end. An offset below the next one is
+// ErrOffsetOrder, and a hole at the beginning of an empty segment is refused
+// (ErrBadOptions): see Options.FirstOffset. If next is the next offset already,
+// nothing is rolled. Like an append it waits for the append gate.
+func (l *Log) RollTo(ctx context.Context, next uint64) error {
+	l.mu.Lock()
+	err := l.admitLocked(ctx, 0, nil)
+	switch {
+	case err != nil:
+	case next < l.nextOffset:
+		err = fmt.Errorf("evlog: roll to %d: %w (lowest possible: %d)", next, ErrOffsetOrder, l.nextOffset)
+	case next > format.MaxOffset:
+		err = fmt.Errorf("evlog: roll to %d: %w (the highest is %d)", next, ErrTooLarge, uint64(format.MaxOffset))
+	case next > l.nextOffset && l.segBytes == 0:
+		err = badOption("RollTo", "%d: the segment that begins at %d is empty", next, l.nextOffset)
+	case next > l.nextOffset, l.noRoom != nil && l.segBytes > 0:
+		l.nextOffset = next // if there was no room, it is that already
+		l.beginSegmentLocked()
+	}
+	c := &commit{}
+	if err == nil {
+		c = l.joinLocked()
+	}
+	rolls := l.stats.Rolls
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.rolled(ctx, c, rolls)
+}
+
+// rolled waits for the commit of a roll, and tells of one that found no room.
+func (l *Log) rolled(ctx context.Context, c *commit, rolls uint64) error {
 	if err := l.lead(ctx, c); err != nil {
 		return err
 	}

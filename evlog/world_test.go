@@ -97,6 +97,13 @@ func (w *world) step(step string) error {
 			return err
 		}
 		w.model.AckAll()
+	case "skip": // a hole of n offsets, and a roll
+		next := w.l.Stats().NextOffset + uint64(n)
+		if err := w.l.RollTo(w.p.ctx, next); err != nil {
+			return err
+		}
+		w.model.AckAll()
+		w.model.Reserve(next)
 	case "close":
 		err := w.l.Close()
 		w.l = nil

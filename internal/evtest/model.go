@@ -294,6 +294,14 @@ func (m *Model) Next() uint64 {
 	return m.next
 }
 
+// Reserve notes that the log's next offset will never be below next again, though
+// there may be no record.
+func (m *Model) Reserve(next uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = max(m.next, next)
+}
+
 // Pending is the number of records accepted and not settled.
 func (m *Model) Pending() int {
 	m.mu.Lock()
