@@ -60,7 +60,7 @@ func (a *appender) evlog(name string, callers int, growing bool) *turns.Side {
 // limit commits the records of all callers together, without waiting for them
 // or waking them.
 func (a *appender) limit(name string, zeroed int64) *turns.Side {
-	l := limit.New(a.b, zeroed)
+	l := limit.New(a.b, a.b.TempDir(), zeroed)
 	s := &turns.Side{Name: name, Ops: syncsInTurn * a.callers}
 	s.Before = func() { l.Room(int64(s.Ops) * limit.RecordSize(100)) }
 	s.Run = func(ops int) {
@@ -115,7 +115,7 @@ func batchEvlog(b *testing.B, records []evlog.Record) *turns.Side {
 }
 
 func batchLimit(b *testing.B, name string, records []evlog.Record, zeroed int64) *turns.Side {
-	l := limit.New(b, zeroed)
+	l := limit.New(b, b.TempDir(), zeroed)
 	s := &turns.Side{Name: name, Ops: batchesInTurn * len(records)}
 	s.Before = func() { l.Room(int64(batchesInTurn) * int64(len(records)) * records[0].Size()) }
 	s.Run = func(ops int) {

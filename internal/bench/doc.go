@@ -20,11 +20,11 @@
 // all of them. The figures are medians over the rounds. Below ten rounds they are
 // worth little: -benchtime 20x makes as many as wanted. Package turns does that.
 //
-// The limit (package limit) is the least that the record format and the kernel allow: encode,
-// one pwrite, one fdatasync, and for many callers all of them in one write,
-// without waking anybody; for reading, large preads and the checksum of every
-// record. It has no DURABLE, no index, no recovery, and no API, and writes the
-// same bytes.
+// The limit (package limit) is the least that the record format and the kernel
+// allow: encode, one pwrite, one fdatasync, and for many callers all of them in one
+// write, without waking anybody; for reading, large preads and the checksum of
+// every record. It has no DURABLE, no index, no recovery, and no API, and writes
+// the same bytes. Module rivals beside this package has other systems.
 //
 // SQLite is modernc.org/sqlite with a table of the same columns, offset as its
 // primary key, journal_mode=WAL and synchronous=FULL, one connection.

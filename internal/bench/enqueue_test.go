@@ -84,7 +84,7 @@ func (e *enqueuer) oneByOne(l *evlog.Log, ops int) {
 
 // limit takes the time once for each call, as evlog has to.
 func (e *enqueuer) limit() *turns.Side {
-	l := limit.New(e.b, 0)
+	l := limit.New(e.b, e.b.TempDir(), 0)
 	s := &turns.Side{Name: "limit", Ops: e.ops}
 	s.Before = l.NewFile
 	s.After = func() {

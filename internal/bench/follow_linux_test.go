@@ -112,7 +112,7 @@ func followOwn(b *testing.B, l *evlog.Log) (seen func() time.Duration) {
 // limitOwn is a goroutine that is told of each record by a channel, after the
 // sync, and reads it from the file.
 func limitOwn(b *testing.B, records []evlog.Record) (write func(i int), seen func() time.Duration) {
-	l := limit.New(b, limit.Zeroed)
+	l := limit.New(b, b.TempDir(), limit.Zeroed)
 	published := make(chan int64, 1)
 	times := make(chan time.Duration, followOps)
 	b.Cleanup(func() { close(published) })
@@ -146,7 +146,7 @@ type limitPublisher struct {
 }
 
 func newLimitPublisher(b *testing.B, records []evlog.Record) *limitPublisher {
-	p := &limitPublisher{limit.New(b, limit.Zeroed), b, records, nil}
+	p := &limitPublisher{limit.New(b, b.TempDir(), limit.Zeroed), b, records, nil}
 	var err error
 	p.durable, err = os.Create(filepath.Join(p.Dir, format.DurableName))
 	require.NoError(b, err)

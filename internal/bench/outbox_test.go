@@ -164,7 +164,7 @@ func BenchmarkOutboxLatency(b *testing.B) {
 			evlogSide.Lat = append(evlogSide.Lat, one())
 		}
 	}
-	l := limit.New(b, 0)
+	l := limit.New(b, b.TempDir(), 0)
 	byHand := &turns.Side{Name: "limit", Ops: ops, ByLatency: true}
 	byHand.Run = func(ops int) {
 		for i := range ops {

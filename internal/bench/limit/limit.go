@@ -30,10 +30,10 @@ type Log struct {
 // Zeroed is a usual size of the zeros in a new file.
 const Zeroed = 64 << 20
 
-// New makes a log in a directory of its own. Each new file of it is filled with
+// New makes a log in a directory that is empty. Each new file of it is filled with
 // zeroed bytes and synced; with 0 it grows.
-func New(b testing.TB, zeroed int64) *Log {
-	l := &Log{Dir: b.TempDir(), Buf: make([]byte, 0, 512<<10), b: b, zeroed: zeroed}
+func New(b testing.TB, dir string, zeroed int64) *Log {
+	l := &Log{Dir: dir, Buf: make([]byte, 0, 512<<10), b: b, zeroed: zeroed}
 	l.NewFile()
 	b.Cleanup(func() { l.F.Close() })
 	return l

@@ -12,7 +12,7 @@ import (
 // TestLimit_WritesRecords tests that the limit's bytes are evlog's.
 func TestLimit_WritesRecords(t *testing.T) {
 	records := Records(3, 100)
-	l := New(t, 0)
+	l := New(t, t.TempDir(), 0)
 	l.Add(records...)
 	want := slices.Clone(l.Buf)
 	l.Write()

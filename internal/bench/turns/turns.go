@@ -40,16 +40,34 @@ type Side struct {
 func Take(b *testing.B, recordBytes int64, sides ...*Side) {
 	b.Helper()
 	b.ReportAllocs()
-	for round := 0; b.Loop(); round++ {
-		for i := range sides {
-			sides[(round+i)%len(sides)].turn()
-		}
-	}
+	Rounds(b, sides...)
 	evlog := sides[0]
 	evlog.report(b, recordBytes)
 	for _, s := range sides[1:] {
 		evlog.reportBeside(b, s)
 	}
+}
+
+// Rounds runs rounds of one turn for each side, and reports nothing.
+func Rounds(b *testing.B, sides ...*Side) {
+	for round := 0; b.Loop(); round++ {
+		for i := range sides {
+			sides[(round+i)%len(sides)].turn()
+		}
+	}
+}
+
+// NsPerOp is what the side takes for an operation: the median of its turns.
+func (s *Side) NsPerOp() float64 { return median(s.perOp) }
+
+// Ratio is the speed of s in parts of the other side's. Each round counts with its
+// own ratio.
+func (s *Side) Ratio(other *Side) float64 {
+	ratios := make([]float64, len(s.perOp))
+	for i := range ratios {
+		ratios[i] = other.perOp[i] / s.perOp[i]
+	}
+	return median(ratios)
 }
 
 func (s *Side) turn() {
@@ -88,7 +106,7 @@ func (s *Side) turn() {
 // report reports the side itself. Metrics of the framework are replaced by ones
 // for a single operation.
 func (s *Side) report(b *testing.B, recordBytes int64) {
-	ns := median(s.perOp)
+	ns := s.NsPerOp()
 	b.ReportMetric(ns, "ns/op")
 	b.ReportMetric(ceil(float64(s.bytes)/float64(s.done)), "B/op")
 	b.ReportMetric(ceil(float64(s.mallocs)/float64(s.done)), "allocs/op")
@@ -105,21 +123,16 @@ func (s *Side) report(b *testing.B, recordBytes int64) {
 	}
 }
 
-// reportBeside reports how fast s is beside another side. Each round counts with
-// its own ratio.
+// reportBeside reports how fast s is beside another side.
 func (s *Side) reportBeside(b *testing.B, other *Side) {
-	ratios := make([]float64, len(s.perOp))
-	for i := range ratios {
-		ratios[i] = other.perOp[i] / s.perOp[i]
-	}
 	unit := "ratio"
 	if other.Name != "limit" {
 		unit += "-" + other.Name
 	}
-	if r := median(ratios); !math.IsInf(r, 0) && !math.IsNaN(r) {
+	if r := s.Ratio(other); !math.IsInf(r, 0) && !math.IsNaN(r) {
 		b.ReportMetric(r, unit)
 	}
-	b.ReportMetric(median(other.perOp), other.Name+"-ns/op")
+	b.ReportMetric(other.NsPerOp(), other.Name+"-ns/op")
 	if p50 := s.Lat.Percentile(50); p50 > 0 && other.Name == "limit" && len(other.Lat) > 0 {
 		b.ReportMetric(float64(other.Lat.Percentile(50))/float64(p50), "ratio-p50")
 	}
