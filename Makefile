@@ -16,7 +16,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare golden check soak
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals golden check soak
 
 build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
@@ -80,6 +80,9 @@ bench-compare: ## this tree against BASE=HEAD~1, COUNT=10 runs each
 	git worktree remove --force dist/base
 	$(GO) test -run '^$$' -bench '$(BENCH)' -count $(COUNT) ./internal/bench > dist/bench-new.txt
 	$(TOOL) benchstat dist/bench-old.txt dist/bench-new.txt
+
+bench-rivals: ## other logs and databases beside evlog, one table: BENCH=regexp, COUNT=10 rounds
+	cd internal/bench/rivals && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(COUNT)x -timeout 3h .
 
 golden: ## the logs that earlier versions wrote are still read as they were
 	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...
