@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,8 @@ type app struct {
 	now    func() time.Time
 	getenv func(string) string
 	quiet  bool
+
+	bar atomic.Pointer[progress] // that notices must not run into
 
 	warnMu   sync.Mutex // warnings come from goroutines of the log
 	lastWarn string
@@ -73,9 +76,15 @@ func (o outputWriter) Write(b []byte) (int, error) {
 
 // notice tells something that is neither data nor an error.
 func (a *app) notice(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintf(a.err, "%% %s\n", oneLine(fmt.Sprintf(format, args...)))
+	if a.quiet {
+		return
 	}
+	write := func() { fmt.Fprintf(a.err, "%% %s\n", oneLine(fmt.Sprintf(format, args...))) }
+	if bar := a.bar.Load(); bar != nil {
+		bar.aside(write)
+		return
+	}
+	write()
 }
 
 // logger turns the log's warnings into notices.

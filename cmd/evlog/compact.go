@@ -105,7 +105,7 @@ func (c *compactCommand) run(cmd *cobra.Command, args []string) error {
 
 // compact does it, or plans it.
 func (c *compactCommand) compact(ctx context.Context, dir string) (rep *evlog.CompactReport, err error) {
-	bar := c.a.newProgress("compact", 0, true)
+	bar := c.a.newProgress("compact", true)
 	defer bar.end()
 	opts := &evlog.CompactOptions{Grace: c.grace.d, MemoryBytes: c.memory.n, BytesPerSecond: -1, Progress: bar.set}
 	if c.dryRun {

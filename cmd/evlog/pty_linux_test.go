@@ -20,6 +20,7 @@ type onTerminal struct {
 	master *os.File
 	cmd    *exec.Cmd
 	ended  chan error
+	read   chan struct{} // closed when there is nothing more to be read
 
 	mu     sync.Mutex // guards the rest
 	output strings.Builder
@@ -29,6 +30,22 @@ type onTerminal struct {
 // startOnTerminal starts evlog in dir. Standard output is the terminal as well,
 // unless a file is given.
 func startOnTerminal(t *testing.T, dir string, width uint16, stdout *os.File, env []string, args ...string) *onTerminal {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Args = append([]string{"evlog"}, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), append([]string{"GORACE=atexit_sleep_ms=0"}, env...)...)
+	if stdout != nil {
+		cmd.Stdout = stdout
+	}
+	return startCommandOnTerminal(t, width, cmd)
+}
+
+// startCommandOnTerminal starts a program with a terminal of its own for those of
+// its streams that lead nowhere else.
+func startCommandOnTerminal(t *testing.T, width uint16, cmd *exec.Cmd) *onTerminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -44,22 +61,18 @@ func startOnTerminal(t *testing.T, dir string, width uint16, stdout *os.File, en
 	require.NoError(t, err)
 	defer slave.Close()
 
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(self)
-	cmd.Args = append([]string{"evlog"}, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), append([]string{"GORACE=atexit_sleep_ms=0"}, env...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	if stdout != nil {
-		cmd.Stdout = stdout
+	if cmd.Stdin == nil {
+		cmd.Stdin = slave
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if cmd.Stdout == nil {
+		cmd.Stdout = slave
+	}
+	cmd.Stderr = slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 2}
 	require.NoError(t, cmd.Start())
-	p := &onTerminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1)}
-	read := make(chan struct{})
+	p := &onTerminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1), read: make(chan struct{})}
 	go func() {
-		defer close(read)
+		defer close(p.read)
 		b := make([]byte, 4096)
 		for {
 			n, err := master.Read(b)
@@ -74,7 +87,7 @@ func startOnTerminal(t *testing.T, dir string, width uint16, stdout *os.File, en
 	go func() { p.ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-read
+		<-p.read
 	})
 	return p
 }
@@ -124,4 +137,12 @@ func terminalModes(t *testing.T, p *onTerminal) unix.Termios {
 	modes, err := unix.IoctlGetTermios(int(p.master.Fd()), unix.TCGETS)
 	require.NoError(t, err)
 	return *modes
+}
+
+// all is everything that the terminal was given, once the process has ended.
+func (p *onTerminal) all() string {
+	<-p.read
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.output.String()
 }

@@ -147,24 +147,23 @@ func firstError(flush, loop error) error {
 	return loop
 }
 
-// bigInput is the size of an input file from which a bar is worth showing.
-const bigInput = 8 << 20
-
-// progress wraps the input with a bar if it is a big file.
+// progress wraps the input with a bar if it is a file. Acknowledgements on the
+// same terminal show as well how far it is.
 func (p *pump) progress() (*progress, io.Reader) {
 	f, ok := p.a.in.(*os.File)
-	if !ok {
+	if !ok || p.acks.wanted && isTerminal(p.a.stdout) {
 		return &progress{}, p.a.in
 	}
 	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() || st.Size() < bigInput {
+	if err != nil || !st.Mode().IsRegular() {
 		return &progress{}, f
 	}
-	bar := p.a.newProgress("append", st.Size(), true)
-	if bar.bar == nil {
-		return bar, f
+	from, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return &progress{}, f
 	}
-	return bar, &countingReader{r: f, bar: bar, total: st.Size()}
+	bar := p.a.newProgress("append", true)
+	return bar, &countingReader{r: f, bar: bar, total: st.Size() - from}
 }
 
 type countingReader struct {

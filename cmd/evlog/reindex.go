@@ -32,7 +32,7 @@ With --json: one object with path and rebuilt, the number of indexes written.`,
 }
 
 func (a *app) reindex(cmd *cobra.Command, dir string, asJSON bool) error {
-	bar := a.newProgress("reindex", 0, false)
+	bar := a.newProgress("reindex", false)
 	n, err := evlog.Reindex(cmd.Context(), dir, func(done, total int) { bar.set(int64(done), int64(total)) })
 	bar.end()
 	if err != nil {

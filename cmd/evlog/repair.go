@@ -43,7 +43,7 @@ func (c *repairCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	bar := c.a.newProgress("repair", 0, true)
+	bar := c.a.newProgress("repair", true)
 	report, err := evlog.Repair(cmd.Context(), dir, &evlog.RepairOptions{Execute: c.execute, Progress: bar.set})
 	bar.end()
 	if err != nil {

@@ -101,7 +101,7 @@ func (c *retainCommand) retain(ctx context.Context, dir string, opts evlog.Retai
 		return config, nil, err
 	}
 	defer closing(l, &err)
-	bar := c.a.newProgress("retain", 0, false)
+	bar := c.a.newProgress("retain", false)
 	defer bar.end()
 	opts.Progress = func(done, total int) { bar.set(int64(done), int64(total)) }
 	rep, err = l.Retain(ctx, opts)

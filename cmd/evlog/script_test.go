@@ -52,6 +52,7 @@ func TestScript(t *testing.T) {
 			"outbox":    cmdOutbox,
 			"events":    cmdEvents,
 			"examples":  cmdExamples,
+			"screen":    cmdScreen,
 			"sqlexec":   cmdSQLExec,
 			"holddb":    cmdHoldDB,
 		},

@@ -51,7 +51,7 @@ func (a *app) verify(cmd *cobra.Command, args []string, table *tableFlags) error
 	if err := haveSegments(ctx, dir, bases); err != nil {
 		return err
 	}
-	bar := a.newProgress("verify", 0, true)
+	bar := a.newProgress("verify", true)
 	report, err := evlog.Verify(ctx, dir, &evlog.VerifyOptions{Segments: bases, Progress: bar.set})
 	bar.end()
 	if err != nil {
