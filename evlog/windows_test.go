@@ -28,7 +28,7 @@ func TestWindowsRules_Workloads(t *testing.T) {
 			w.p = w.p.on(vfs.Windows(m))
 			require.NoError(t, w.run("open"))
 			r := w.p.reader(t, nil)
-			f := followInto(w.p, r, 0)
+			f := followInto(w.p, r, wl.opts.FirstOffset)
 			require.NoError(t, w.run("append 1, read"))
 			inTime(t, "the follower holds a file open", f.first)
 			require.NoError(t, w.run(strings.TrimPrefix(wl.script, "open,")))
