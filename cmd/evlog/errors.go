@@ -119,12 +119,12 @@ func hint(err error) string {
 		return "use a newer evlog"
 	case errors.Is(err, evlog.ErrNetworkFS):
 		return "keep the log on a local disk"
+	case errors.Is(err, fs.ErrPermission):
+		return "check owner and mode"
 	case errors.Is(err, evlog.ErrPoisoned):
 		return "what was not acknowledged may be missing, opening again finds out"
 	case errors.Is(err, syscall.ENOSPC):
 		return "make room on the disk"
-	case errors.Is(err, fs.ErrPermission):
-		return "check owner and mode"
 	}
 	return ""
 }
