@@ -43,17 +43,22 @@ func (t *logTable) Insert(values []vtab.Value, rowid *int64) (err error) {
 	if *rowid != 0 {
 		return notAllowed("INSERT with a rowid: the log gives offsets")
 	}
-	rec, err := t.tx.arena.record(values)
+	*rowid, err = t.session.insert(values)
+	return err
+}
+
+// insert collects a row, and returns the offset that it will have.
+func (s *session) insert(values []vtab.Value) (int64, error) {
+	rec, err := s.tx.arena.record(values)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	next, err := t.session.offsetForInsert()
+	next, err := s.offsetForInsert()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	t.tx.records = append(t.tx.records, rec)
-	*rowid = int64(next)
-	return nil
+	s.tx.records = append(s.tx.records, rec)
+	return int64(next), nil
 }
 
 // Update is refused.

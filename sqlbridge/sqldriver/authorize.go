@@ -33,8 +33,11 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 	case sqlite.AuthRecursive, sqlite.AuthSavepoint:
 		return nil
 	case sqlite.AuthFunction:
-		if strings.EqualFold(arg2, "load_extension") {
+		switch name := strings.ToLower(arg2); name {
+		case "load_extension":
 			return notAllowed("load_extension")
+		case "last_insert_rowid", "changes", "total_changes":
+			return notAllowed("%s: an INSERT's result has LastInsertId and RowsAffected", name)
 		}
 		return nil
 	case sqlite.AuthPragma:

@@ -48,6 +48,9 @@ type conn struct {
 	s       *session
 	name    string // of the session in the registry
 	release func() // called at the end; nil is nothing
+
+	lastInsert string // executed in a transaction that has inserted
+	lastPlain  plainInsert
 }
 
 var (
@@ -129,7 +132,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
-	return &stmt{engineStmt: st.(engineStmt), s: c.s, collates: collates, transaction: c.s.transaction}, nil
+	return &stmt{
+		engineStmt: st.(engineStmt), s: c.s, collates: collates, transaction: c.s.transaction, plain: parsePlainInsert(query),
+	}, nil
 }
 
 // Prepare implements driver.Conn.
@@ -139,10 +144,25 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if r, err, done := c.s.directly(ctx, c.plain(query), args); done {
+		return r, err
+	}
 	c.s.enterText(ctx, mentionsCollate(query))
 	r, err := c.inner.ExecContext(ctx, query, args)
 	c.s.follow(c.s.transaction, err)
 	return r, c.s.leave(err)
+}
+
+// plain takes a query apart that may be inserted directly. Programs insert by the
+// same text again and again.
+func (c *conn) plain(query string) plainInsert {
+	if len(c.s.tx.records) == 0 {
+		return nil
+	}
+	if query != c.lastInsert {
+		c.lastInsert, c.lastPlain = query, parsePlainInsert(query)
+	}
+	return c.lastPlain
 }
 
 // QueryContext implements driver.QueryerContext.
@@ -226,11 +246,15 @@ type stmt struct {
 	s           *session
 	collates    bool
 	transaction string // of the session, when it was compiled
+	plain       plainInsert
 }
 
 // ExecContext implements driver.StmtExecContext. SQLite may compile the statement
 // again.
 func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if r, err, done := t.s.directly(ctx, t.plain, args); done {
+		return r, err
+	}
 	t.s.enterText(ctx, t.collates)
 	r, err := t.engineStmt.ExecContext(ctx, args)
 	t.s.follow(t.transaction, err)
