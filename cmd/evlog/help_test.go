@@ -59,7 +59,7 @@ func first(a, _ string) string { return a }
 // The page of each command has all that its help has, and nothing in it is taken
 // for a request that is none.
 func TestManPage(t *testing.T) {
-	requests := regexp.MustCompile(`^\.(TH|SH|PP|TP|BR|RS|RE|nf|fi|nh)( |$)`)
+	requests := regexp.MustCompile(`^\.(TH|SH|PP|TP|BR|RS|RE|nf|fi|nh|ad)( |$)`)
 	everyCommand(t, func(t *testing.T, cmd *cobra.Command) {
 		if !hasManPage(cmd) {
 			require.Equal(t, "help", cmd.Name())

@@ -78,7 +78,7 @@ func manPage(cmd *cobra.Command) string {
 	cmd.InitDefaultVersionFlag()
 	m := &manWriter{}
 	m.line(`.TH %s 1 "" "evlog %s" "evlog manual"`, roff(strings.ToUpper(manName(cmd))), roff(cmd.Root().Version))
-	m.line(".nh") // a command is looked for, and copied, as it is
+	m.line(".nh\n.ad l") // a command is looked for, and copied, as it is
 	m.section("NAME")
 	m.line(`%s \- %s`, roff(manName(cmd)), roff(lowerFirst(cmd.Short)))
 	m.section("SYNOPSIS")
