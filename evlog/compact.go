@@ -287,7 +287,7 @@ func (c *compaction) note(s *closedSegment, cleanedMS int64) error {
 	}
 	err = set()
 	if noIndex(err) && cleanedMS > 0 {
-		if err = l.rebuildIndex(context.Background(), f, s.base); err == nil {
+		if err = l.rebuildIndex(context.Background(), f, s.base, nil); err == nil {
 			err = set()
 		}
 	}
@@ -321,10 +321,11 @@ func (c *compaction) pace(ctx context.Context, n int64) error {
 	return c.work.spend(ctx, n)
 }
 
-// pacer spreads work over time.
+// pacer spreads work over time. Nil does not.
 type pacer struct {
-	rate        int64 // bytes a second; negative is no bound
-	pending     int64 // read and not yet counted
+	rate        int64           // bytes a second; negative is no bound
+	hurry       <-chan struct{} // closed: no bound from now on; nil is never
+	pending     int64           // read and not yet counted
 	free        time.Time
 	done, total int64 // for progress
 	progress    func(done, total int64)
@@ -336,8 +337,9 @@ const (
 	pacerBurst = 4 * time.Millisecond
 )
 
+// spend waits until n bytes more may be worked on.
 func (p *pacer) spend(ctx context.Context, n int64) error {
-	if p.rate <= 0 {
+	if p == nil || p.rate <= 0 {
 		return nil
 	}
 	now := time.Now()
@@ -353,6 +355,9 @@ func (p *pacer) spend(ctx context.Context, n int64) error {
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return nil
+	case <-p.hurry:
+		p.rate = -1
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -125,29 +125,31 @@ func (x *indexFacts) add(pos int64, h format.Header, rec []byte) {
 // which is written last, makes it one.
 type indexBuild struct {
 	*indexFacts
-	dir vfs.Dir
-	tmp string
-	f   vfs.File
-	log vfs.File
+	dir  vfs.Dir
+	tmp  string
+	f    vfs.File
+	log  vfs.File
+	pace *pacer
 }
 
 // buildIndex reads the closed segment log and writes everything of its index but
 // the header. A damaged segment gets none. The caller ends it with finish or
-// drop.
-func buildIndex(ctx context.Context, dir vfs.Dir, log vfs.File, base uint64, interval int64, maxHashes int) (*indexBuild, error) {
+// drop. pace spreads the reading over time; nil does not.
+func buildIndex(ctx context.Context, dir vfs.Dir, log vfs.File, base uint64, interval int64, maxHashes int, pace *pacer) (*indexBuild, error) {
 	facts := newIndexFacts(base, interval, maxHashes)
-	if err := readRecords(ctx, dir, log, base, facts.add); err != nil {
+	if err := readRecords(ctx, dir, log, base, pace, facts.add); err != nil {
 		return nil, err
 	}
-	return writeFacts(ctx, dir, log, facts)
+	return writeFacts(ctx, dir, log, facts, "build", pace)
 }
 
-// writeFacts is buildIndex of a segment that was read, or written, already.
-func writeFacts(ctx context.Context, dir vfs.Dir, log vfs.File, facts *indexFacts) (*indexBuild, error) {
+// writeFacts is buildIndex of a segment that was read, or written, already. who
+// goes into the temporary file's name: another one may be at the same segment.
+func writeFacts(ctx context.Context, dir vfs.Dir, log vfs.File, facts *indexFacts, who string, pace *pacer) (*indexBuild, error) {
 	x := &indexBuild{
-		indexFacts: facts, dir: dir, log: log,
+		indexFacts: facts, dir: dir, log: log, pace: pace,
 		// Others write BASE.idx.tmp.
-		tmp: format.IndexName(facts.b.header.Base) + ".build" + format.TempSuffix,
+		tmp: format.IndexName(facts.b.header.Base) + "." + who + format.TempSuffix,
 	}
 	f, err := dir.OpenFile(x.tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err != nil {
@@ -187,7 +189,7 @@ func (x *indexBuild) fill(ctx context.Context) error {
 func (x *indexBuild) collect(ctx context.Context, next uint32) error {
 	k := &x.keys
 	k.low, k.high, k.list = x.b.header.Filter.FirstHash(next), math.MaxUint64, k.list[:0]
-	err := readRecords(ctx, x.dir, x.log, x.b.header.Base, func(_ int64, h format.Header, rec []byte) { k.add(h.Key(rec)) })
+	err := readRecords(ctx, x.dir, x.log, x.b.header.Base, x.pace, func(_ int64, h format.Header, rec []byte) { k.add(h.Key(rec)) })
 	k.sort()
 	return err
 }
@@ -220,14 +222,19 @@ func (x *indexBuild) blocks(maker *format.FilterMaker, next uint32) (uint32, err
 }
 
 // readRecords goes over the whole of a closed segment.
-func readRecords(ctx context.Context, dir vfs.Dir, log vfs.File, base uint64, each func(pos int64, h format.Header, rec []byte)) error {
-	n := 0
+func readRecords(ctx context.Context, dir vfs.Dir, log vfs.File, base uint64, pace *pacer, each func(pos int64, h format.Header, rec []byte)) error {
+	read := int64(0) // and not counted yet
 	res, err := scanSegment(log, base, func(pos int64, h format.Header, rec []byte) error {
 		each(pos, h, rec)
-		if n++; n%1024 == 0 {
-			return ctx.Err()
+		if read += h.Size(); read < pacerStep {
+			return nil
 		}
-		return nil
+		n := read
+		read = 0
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return pace.spend(ctx, n)
 	})
 	if err != nil {
 		return err

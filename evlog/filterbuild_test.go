@@ -39,7 +39,7 @@ func TestBuildIndex_ManyPassesAreAsGoodAsOne(t *testing.T) {
 
 	for _, maxHashes := range []int{maxKeyHashes, distinct, distinct - 1, 9000, 7500} {
 		t.Run(fmt.Sprint(maxHashes), func(t *testing.T) {
-			x, err := buildIndex(t.Context(), dir, log, 0, 4096, maxHashes)
+			x, err := buildIndex(t.Context(), dir, log, 0, 4096, maxHashes, nil)
 			require.NoError(t, err)
 			require.LessOrEqual(t, cap(x.keys.list), max(2*maxHashes, 4), "memory") // I10
 			require.NoError(t, x.finish())

@@ -83,6 +83,8 @@ func (h *housekeeper) run(ctx context.Context, names []string) {
 			indexed[base] = true
 		}
 	}
+	// There may be any number of them, and nobody waits but Close, for a moment.
+	slowly := &pacer{rate: DefaultCompactRate, hurry: h.closing}
 	for _, missing := range []bool{true, false} {
 		for _, base := range segments[:len(segments)-1] {
 			if indexed[base] == missing {
@@ -92,13 +94,13 @@ func (h *housekeeper) run(ctx context.Context, names []string) {
 				break
 			}
 			h.doWaiting()
-			h.check(ctx, base)
+			h.check(ctx, base, slowly)
 		}
 	}
 	for open := true; open; {
 		open = h.doWaiting()
 		if base, ok := h.nextPlain(); ok && ctx.Err() == nil {
-			h.check(ctx, base)
+			h.check(ctx, base, nil) // it was written a moment ago, and need not come from the disk
 			open = true
 			continue
 		}
@@ -206,7 +208,7 @@ func (h *housekeeper) report(base uint64, err error) {
 
 // check rebuilds the index of a closed segment unless it is there and matches,
 // with a filter.
-func (h *housekeeper) check(ctx context.Context, base uint64) {
+func (h *housekeeper) check(ctx context.Context, base uint64, pace *pacer) {
 	if h.l.poisoned() {
 		return
 	}
@@ -227,7 +229,7 @@ func (h *housekeeper) check(ctx context.Context, base uint64) {
 		h.report(base, err)
 		return
 	}
-	h.report(base, h.l.rebuildIndex(ctx, f, base))
+	h.report(base, h.l.rebuildIndex(ctx, f, base, pace))
 }
 
 // Reindex writes the index of every closed segment anew, keeping what the old
@@ -277,16 +279,16 @@ func (l *Log) reindexOne(ctx context.Context, base uint64) error {
 		return err
 	}
 	defer f.Close()
-	return l.rebuildIndex(ctx, f, base)
+	return l.rebuildIndex(ctx, f, base, nil)
 }
 
 // rebuildIndex writes the index of the closed segment f anew, unless the
 // segment was removed or replaced since f was opened. Reading it takes long:
 // only at the end it keeps others from changing segments.
-func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base uint64) error {
+func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base uint64, pace *pacer) error {
 	l.house.buildMu.Lock()
 	defer l.house.buildMu.Unlock()
-	x, err := buildIndex(ctx, l.dir, f, base, l.config.IndexBytes, maxKeyHashes)
+	x, err := buildIndex(ctx, l.dir, f, base, l.config.IndexBytes, maxKeyHashes, pace)
 	if err != nil {
 		return err
 	}

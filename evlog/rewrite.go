@@ -158,10 +158,7 @@ func (c *segmentCopy) finish(ctx context.Context, closedMS int64) error {
 }
 
 func (c *segmentCopy) buildIndex(ctx context.Context) error {
-	l := c.l
-	l.house.buildMu.Lock()
-	defer l.house.buildMu.Unlock()
-	x, err := writeFacts(ctx, l.dir, c.f, c.facts)
+	x, err := writeFacts(ctx, c.l.dir, c.f, c.facts, "copy", nil)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

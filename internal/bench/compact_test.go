@@ -158,50 +158,72 @@ func copyRecords(b *testing.B, from, to string) (n int) {
 // BenchmarkAppendBesideCompact measures one caller's durable appends while a
 // compaction runs that is throttled as by default, beside a log at rest.
 func BenchmarkAppendBesideCompact(b *testing.B) {
-	const records, ops = 4_000_000, 1500
-	from := overwritten(b, 100, records, false)
-	side := func(name string, compact bool) *turns.Side {
-		var dir string
-		var l *evlog.Log
-		var stop context.CancelFunc
-		done := make(chan error, 1)
-		s := &turns.Side{Name: name, Ops: ops, ByLatency: true}
-		s.Before = func() {
-			dir = again(b, from)
-			var err error
-			l, err = evlog.Open(background, dir, nil)
-			require.NoError(b, err)
-			var ctx context.Context
-			ctx, stop = context.WithCancel(background)
-			if compact {
-				go func() {
-					_, err := l.Compact(ctx, nil)
-					done <- err
-				}()
-			} else {
-				done <- context.Canceled
-			}
-		}
-		s.Run = func(ops int) {
-			record := limit.Records(1, 100)[0]
-			for range ops {
-				start := time.Now()
-				if _, err := l.Append(background, record); err != nil {
-					b.Fatal(err)
-				}
-				s.Lat = append(s.Lat, time.Since(start))
-				time.Sleep(time.Millisecond)
-			}
-		}
-		s.After = func() {
-			stop()
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				b.Fatalf("it was over before the appends were: %v", err)
-			}
-			require.NoError(b, l.Close())
-			require.NoError(b, os.RemoveAll(dir))
-		}
-		return s
+	from := overwritten(b, 100, 4_000_000, false)
+	compact := func(ctx context.Context, l *evlog.Log) error {
+		_, err := l.Compact(ctx, nil)
+		return err
 	}
-	turns.Take(b, limit.RecordSize(100), side("evlog", true), side("limit", false))
+	turns.Take(b, limit.RecordSize(100),
+		appending(b, "evlog", 1500, func() string { return again(b, from) }, compact),
+		appending(b, "limit", 1500, func() string { return again(b, from) }, nil))
+}
+
+// BenchmarkAppendBesideFilters does so while a log that was opened for the first
+// time gets the indexes and key filters that it has not.
+func BenchmarkAppendBesideFilters(b *testing.B) {
+	from := overwritten(b, 100, 4_000_000, false)
+	without := func() string {
+		dir := again(b, from)
+		indexes, err := filepath.Glob(filepath.Join(dir, "*.idx"))
+		require.NoError(b, err)
+		for _, name := range indexes[:len(indexes)-1] {
+			require.NoError(b, os.Remove(name))
+		}
+		return dir
+	}
+	turns.Take(b, limit.RecordSize(100),
+		appending(b, "evlog", 500, without, nil),
+		appending(b, "limit", 500, func() string { return again(b, from) }, nil))
+}
+
+// appending appends, with pauses, to logs in logDir, beside something else.
+func appending(b *testing.B, name string, ops int, logDir func() string, beside func(context.Context, *evlog.Log) error) *turns.Side {
+	var dir string
+	var l *evlog.Log
+	var stop context.CancelFunc
+	done := make(chan error, 1)
+	s := &turns.Side{Name: name, Ops: ops, ByLatency: true}
+	s.Before = func() {
+		dir = logDir()
+		var err error
+		l, err = evlog.Open(background, dir, nil)
+		require.NoError(b, err)
+		var ctx context.Context
+		ctx, stop = context.WithCancel(background)
+		if beside == nil {
+			done <- context.Canceled
+			return
+		}
+		go func() { done <- beside(ctx, l) }()
+	}
+	s.Run = func(ops int) {
+		record := limit.Records(1, 100)[0]
+		for range ops {
+			start := time.Now()
+			if _, err := l.Append(background, record); err != nil {
+				b.Fatal(err)
+			}
+			s.Lat = append(s.Lat, time.Since(start))
+			time.Sleep(time.Millisecond)
+		}
+	}
+	s.After = func() {
+		stop()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			b.Fatalf("it was over before the appends were: %v", err)
+		}
+		require.NoError(b, l.Close())
+		require.NoError(b, os.RemoveAll(dir))
+	}
+	return s
 }
