@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -221,6 +222,8 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 	if err := ticket.Wait(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
+	// Whoever follows the log goes first: what is left to do here can wait.
+	runtime.Gosched()
 	r.done = next.intent // not before: close deletes its rows, however the waiting ends
 	if rules.Off(outboxrule.Intent) {
 		if err := r.finish(ctx); err != nil {

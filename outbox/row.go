@@ -58,7 +58,12 @@ func (s *scanner) scan(rows *sql.Rows) (r Row, err error) {
 	return r, nil
 }
 
-const blockBytes = 64 << 10
+// Blocks begin small, since most reads find a row or two, and grow for those that
+// find many.
+const (
+	firstBlockBytes = 1 << 10
+	blockBytes      = 64 << 10
+)
 
 // keep copies what is valid until the next row only. Nothing is nil.
 func (s *scanner) keep(p []byte) []byte {
@@ -69,7 +74,7 @@ func (s *scanner) keep(p []byte) []byte {
 		if len(p) > blockBytes/4 {
 			return bytes.Clone(p)
 		}
-		s.block = make([]byte, 0, blockBytes)
+		s.block = make([]byte, 0, max(2*len(p), min(blockBytes, max(firstBlockBytes, 4*cap(s.block)))))
 	}
 	at := len(s.block)
 	s.block = append(s.block, p...)
