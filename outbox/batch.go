@@ -180,7 +180,7 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		g.Release()
 	}
 	if !rules.Off(outboxrule.Intent) {
-		err := r.b.transact(ctx, &s.connection, func(t *tx) error {
+		err := r.transactOn(ctx, s, func(t *tx) error {
 			if err := r.b.remove(t, next.logID, r.done, nil); err != nil {
 				return err
 			}

@@ -123,14 +123,15 @@ type relay struct {
 	known   bool  // version is known
 	woken   bool  // by Notify: there are rows, whatever the version is
 	pruned  time.Duration
+	took    time.Duration // by the last transaction, syncs and all
 	trouble
 	rows int // most in the next batch, after one that found no room; 0: as many as allowed
 }
 
 func (r *relay) close() {
-	if r.epoch != 0 && len(r.done.rows) > 0 {
+	if r.epoch != 0 && len(r.done.rows) > 0 && r.took < closeFor/2 {
 		// Leave nothing open where that is a matter of a moment. If not, whoever
-		// comes next does it.
+		// comes next does it: the database is to be free.
 		ctx, cancel := context.WithTimeout(context.Background(), closeFor)
 		defer cancel()
 		if err := r.finish(ctx); err != nil {
@@ -175,7 +176,14 @@ func (r *relay) use(ctx context.Context, f func(s *session) error) error {
 
 // transact is a transaction on the relay's connection.
 func (r *relay) transact(ctx context.Context, f func(t *tx) error) error {
-	return r.use(ctx, func(s *session) error { return r.b.transact(ctx, &s.connection, f) })
+	return r.use(ctx, func(s *session) error { return r.transactOn(ctx, s, f) })
+}
+
+func (r *relay) transactOn(ctx context.Context, s *session, f func(t *tx) error) error {
+	start := r.b.clock.Elapsed()
+	err := r.b.transact(ctx, &s.connection, f)
+	r.took = r.b.clock.Elapsed() - start
+	return err
 }
 
 // start takes the outbox over and resolves what a run before on the same log has

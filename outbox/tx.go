@@ -110,7 +110,8 @@ func (b *Box) inOwnTx(ctx context.Context, f func(t *tx) error) error {
 }
 
 // session is a connection set up for the relay: its commits are synced, whatever
-// the application's settings are, and it does not wait long for locks.
+// the application's settings are, it does not wait long for locks, and it leaves
+// checkpoints to the application.
 type session struct {
 	connection
 	old [len(relayPragmas)]int // what close restores
@@ -118,17 +119,25 @@ type session struct {
 
 var relayPragmas = [...]struct {
 	name  string
-	value int
+	value func(was int) int
 }{
 	// EXTRA is FULL where there is a WAL. With a rollback journal it also syncs the
 	// directory after the journal is gone, which is what commits.
-	{"synchronous", 3},
+	{"synchronous", to(3)},
 	// On macOS an fsync is none without this. Elsewhere it does nothing.
-	{"fullfsync", 1},
-	{"checkpoint_fullfsync", 1},
+	{"fullfsync", to(1)},
+	{"checkpoint_fullfsync", to(1)},
 	// A relay that is told to stop must not sit in SQLite's own waiting.
-	{"busy_timeout", 20},
+	{"busy_timeout", to(20)},
+	// Whoever checkpoints waits for the disk, and meanwhile the WAL grows by what
+	// the others commit: by tens of MB, if they do not wait for it. The application
+	// does it as it commits, and so waits itself. The relay does it when the WAL has
+	// grown to twice that, because nobody else commits; and never where the
+	// application has switched it off (0).
+	{"wal_autocheckpoint", func(was int) int { return 2 * max(0, was) }},
 }
+
+func to(value int) func(int) int { return func(int) int { return value } }
 
 func (b *Box) session(ctx context.Context) (*session, error) {
 	conn, err := b.db.Conn(ctx)
@@ -138,11 +147,11 @@ func (b *Box) session(ctx context.Context) (*session, error) {
 	s := &session{connection: connection{conn: conn}}
 	nc := context.WithoutCancel(ctx)
 	for i, p := range relayPragmas {
-		value := p.value
+		err := conn.QueryRowContext(nc, `PRAGMA `+p.name).Scan(&s.old[i])
+		value := p.value(s.old[i])
 		if p.name == "synchronous" && b.rules.Off(outboxrule.Extra) {
 			value = 1
 		}
-		err := conn.QueryRowContext(nc, `PRAGMA `+p.name).Scan(&s.old[i])
 		if err == nil {
 			_, err = conn.ExecContext(nc, fmt.Sprintf(`PRAGMA %s = %d`, p.name, value))
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -197,6 +198,57 @@ func outboxLatency(b *testing.B) {
 		}
 	}
 	turns.Take(b, 0, evlogSide, byHand)
+}
+
+// OutboxCancel: from the cancelling of a relay in the middle of its work until
+// another connection has the database's write lock. The limit is what a
+// transaction that is on its way cannot do without: one sync.
+func BenchmarkOutboxCancel(b *testing.B) {
+	records := limit.Records(1000, 200)
+	x := newOutboxSide(b, true)
+	other, err := x.db.Conn(background)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = other.Close() })
+	_, err = other.ExecContext(background, `PRAGMA busy_timeout = 0`)
+	require.NoError(b, err)
+	one := func(i int) time.Duration {
+		run, stop := context.WithCancel(background)
+		done := make(chan error, 1)
+		go func() { done <- x.box.Run(run, x.log) }()
+		x.fill(records)
+		time.Sleep(time.Duration(i%10) * 300 * time.Microsecond)
+		start := time.Now()
+		stop()
+		for err := errors.New("not yet"); err != nil; {
+			_, err = other.ExecContext(background, `BEGIN IMMEDIATE`)
+		}
+		took := time.Since(start)
+		_, err := other.ExecContext(background, `ROLLBACK`)
+		require.NoError(b, err)
+		<-done
+		return took
+	}
+	const ops = 30
+	evlogSide := &turns.Side{Name: "evlog", Ops: ops, ByLatency: true}
+	evlogSide.Run = func(ops int) {
+		for i := range ops {
+			evlogSide.Lat = append(evlogSide.Lat, one(i))
+		}
+	}
+	l := limit.New(b, 0)
+	byHand := &turns.Side{Name: "limit", Ops: ops, ByLatency: true}
+	byHand.Run = func(ops int) {
+		for i := range ops {
+			start := time.Now()
+			l.Add(records[i])
+			l.Write()
+			l.Sync()
+			byHand.Lat = append(byHand.Lat, time.Since(start))
+		}
+	}
+	turns.Take(b, 0, evlogSide, byHand)
+	b.ReportMetric(float64(slices.Max(evlogSide.Lat).Microseconds())/1000, "max-ms")
+	b.ReportMetric(float64(slices.Max(byHand.Lat).Microseconds())/1000, "limit-max-ms")
 }
 
 // OutboxBacklog: a process is killed while it relays, with 10,000 rows before it.

@@ -30,6 +30,7 @@ func runBehaviour(t *testing.T, driver string, m Mode) {
 		{"locked", behaveLocked},
 		{"settings_restored", behaveSettings},
 		{"cancelled", behaveCancelled},
+		{"cancelled_on_a_slow_disk", behaveCancelledSlow},
 		{"reopening", behaveReopening},
 		{"rows_deleted", behaveRowsDeleted},
 		{"log_hook", behaveHook},
@@ -52,6 +53,7 @@ func runBehaviour(t *testing.T, driver string, m Mode) {
 		{"nested", behaveNested},
 		{"later_version", behaveLaterVersion},
 		{"one_line", behaveOneLine},
+		{"checkpoints", behaveCheckpoints},
 	} {
 		t.Run(b.name, func(t *testing.T) { require.NoError(t, b.check(newEnv(t, driver, m, 0))) })
 	}
@@ -280,16 +282,17 @@ func behaveSettings(e *env) error {
 				return nil, err
 			}
 			defer func() { _ = conns[i].Close() }()
-			var sync, busy, full string
+			var sync, busy, full, checkpoint string
 			err = first(
 				conns[i].QueryRowContext(e.ctx, `PRAGMA synchronous`).Scan(&sync),
 				conns[i].QueryRowContext(e.ctx, `PRAGMA busy_timeout`).Scan(&busy),
 				conns[i].QueryRowContext(e.ctx, `PRAGMA fullfsync`).Scan(&full),
+				conns[i].QueryRowContext(e.ctx, `PRAGMA wal_autocheckpoint`).Scan(&checkpoint),
 			)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, sync+"/"+busy+"/"+full)
+			all = append(all, sync+"/"+busy+"/"+full+"/"+checkpoint)
 		}
 		return all, nil
 	}

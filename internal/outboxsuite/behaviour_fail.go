@@ -40,7 +40,11 @@ func behaveLocked(e *env) error {
 // and the next one goes on where it was.
 func behaveCancelled(e *env) error {
 	log := e.openLog()
-	other := e.open(0)
+	other, err := e.open(0).Conn(e.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close() }()
 	n := 0
 	var want []string
 	for i := range 40 {
@@ -58,7 +62,7 @@ func behaveCancelled(e *env) error {
 		run.stop()
 		start := time.Now()
 		for {
-			_, err := other.Exec(`INSERT INTO thing (n) VALUES (NULL)`)
+			_, err := other.ExecContext(e.ctx, `BEGIN IMMEDIATE`)
 			if err == nil {
 				break
 			}
@@ -69,12 +73,47 @@ func behaveCancelled(e *env) error {
 		if d := time.Since(start); d > 100*time.Millisecond {
 			e.t.Logf("the database was locked for %v", d)
 		}
+		if _, err := other.ExecContext(e.ctx, `ROLLBACK`); err != nil {
+			return err
+		}
 		if err := run.end(); err != nil {
 			return err
 		}
 	}
 	run := e.start(e.box, log)
 	return first(e.has(want...), e.drained(), run.end())
+}
+
+// Where a transaction takes long, a relay that is cancelled leaves the last batch
+// to whoever comes next: the database is to be free.
+func behaveCancelledSlow(e *env) error {
+	relayed := make(chan bool, 1)
+	box := e.openBox(e.db, &outbox.Options{Clock: &slowClock{testClock: newTestClock()}, OnEvent: func(ev outbox.Event) {
+		if ev.Kind == outbox.EventRelayed {
+			relayed <- true
+		}
+	}})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	if err := e.put(box, "a"); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(e.ctx)
+	done := make(chan error, 1)
+	go func() { done <- box.Run(ctx, log) }()
+	<-relayed
+	stop()
+	if err := is(<-done, context.Canceled); err != nil {
+		return err
+	}
+	s, err := outbox.ReadStatus(e.ctx, e.db)
+	if err != nil || s.IntentRows != 1 {
+		return wrongf("another transaction after the last one took long: %+v, %v", s, err)
+	}
+	run := e.start(box, log) // on the same log: the start settles it
+	return first(e.put(box, "b"), e.has("a", "b"), e.drained(), run.end())
 }
 
 // The log fails again and again, and is opened again.

@@ -10,9 +10,8 @@ import (
 )
 
 // A relay that polls and relays beside 20,000 commits (6,000 by default) does not
-// keep the WAL from being used again. How large it gets depends on how long the
-// relay's thread may be stopped in the middle of a read; that it starts again,
-// many times, does not: a reader that stays would allow none.
+// keep the WAL from being used again, and leaves it small: it starts again many
+// times, where a reader that stays would allow none.
 func behaveWALSize(e *env) error {
 	run := e.start(e.box, e.openLog())
 	commits := max(6_000, evtest.Count(20_000))
@@ -45,7 +44,7 @@ func behaveWALSize(e *env) error {
 		}
 	}
 	e.t.Logf("the WAL had %d bytes at most, and started %d times", largest, len(starts))
-	if len(starts) < 2 {
+	if len(starts) < 2 || largest > 16<<20 {
 		return wrongf("the WAL started %d times, and has had %d bytes", len(starts), largest)
 	}
 	if err := e.drained(); err != nil {
@@ -61,6 +60,75 @@ func behaveWALSize(e *env) error {
 		return wrongf("the WAL cannot be emptied: %d frames, %d moved", frames, moved)
 	}
 	return run.end()
+}
+
+// The relay leaves checkpoints to the application: while it does one, and waits
+// for the disk, others make the WAL longer. Alone it does them, unless the
+// application has switched them off.
+func behaveCheckpoints(e *env) error {
+	if e.m.Journal != "WAL" {
+		return nil
+	}
+	size := func() int64 { // of the database, which only checkpoints write to
+		info, err := os.Stat(e.path)
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	// fill commits 4 MB, and leaves them in the WAL.
+	never, err := e.open(5000).Conn(e.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = never.Close() }()
+	if _, err := never.ExecContext(e.ctx, `PRAGMA wal_autocheckpoint = 0`); err != nil {
+		return err
+	}
+	fill := func() error {
+		_, err := never.ExecContext(e.ctx, `INSERT INTO thing (x) VALUES (hex(zeroblob(2200000)))`)
+		return err
+	}
+	log := e.openLog()
+	var want []string
+	relay := func(value string) error {
+		want = append(want, value)
+		_, err := never.ExecContext(e.ctx, `INSERT INTO evlog_outbox (key, value) VALUES (x'6b', CAST(?1 AS BLOB))`, value)
+		if err != nil {
+			return err
+		}
+		run := e.start(e.box, log)
+		return first(e.has(want...), e.drained(), run.end())
+	}
+	if err := relay("warm"); err != nil {
+		return err
+	}
+	before := size()
+	if err := first(fill(), relay("a")); err != nil {
+		return err
+	}
+	if size() != before {
+		return wrongf("the relay has checkpointed 4 MB")
+	}
+	if err := first(fill(), relay("b")); err != nil {
+		return err
+	}
+	if size() < before+8<<20 {
+		return wrongf("nobody has checkpointed 8 MB")
+	}
+	// The connections of an application that does it by other means.
+	e.db.SetMaxOpenConns(1)
+	if _, err := e.db.Exec(`PRAGMA wal_autocheckpoint = 0`); err != nil {
+		return err
+	}
+	before = size()
+	if err := first(fill(), fill(), fill(), relay("c")); err != nil {
+		return err
+	}
+	if size() != before {
+		return wrongf("the relay has checkpointed, where the application does not")
+	}
+	return nil
 }
 
 // walHead returns the size of a WAL and the salt of its header, which is another

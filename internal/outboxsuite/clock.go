@@ -25,6 +25,14 @@ func (c *testClock) Elapsed() time.Duration {
 	return time.Since(c.start) + time.Duration(c.skipped.Load())
 }
 
+// slowClock makes everything take long.
+type slowClock struct{ *testClock }
+
+func (c *slowClock) Elapsed() time.Duration {
+	c.skip(40 * time.Millisecond)
+	return c.testClock.Elapsed()
+}
+
 func (c *testClock) Timer(d time.Duration) (<-chan time.Time, func()) {
 	if d == outbox.DefaultPollInterval {
 		c.polls.Add(1)
