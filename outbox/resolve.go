@@ -1,6 +1,8 @@
 package outbox
 
 import (
+	"crypto/rand"
+
 	"github.com/evlog-go/evlog/internal/outboxrule"
 )
 
@@ -36,6 +38,13 @@ func (b *Box) remove(t *tx, logID string, in intent, take func(i int) bool) erro
 // store writes the state, if it is still that of epoch. s.epoch is the new one.
 func (b *Box) store(t *tx, epoch int64, s state) error {
 	ids, uids, sums := encodeRefs(s.rows)
+	if len(s.rows) == 0 {
+		// SQLite writes nothing for an UPDATE that changes nothing. What a COMMIT that
+		// failed has left in the WAL would then stay there, and be a transaction after a
+		// crash: so something changes each time.
+		sums = make([]byte, sumBytes)
+		rand.Read(sums) // never fails
+	}
 	where := ` WHERE one = 1 AND epoch = ?9`
 	if b.rules.Off(outboxrule.Fence) {
 		where = ` WHERE one = 1 AND ?9 IS NOT NULL`

@@ -58,7 +58,8 @@ var createTables = []string{
 	`CREATE INDEX IF NOT EXISTS main.evlog_outbox_kept_relayed ON evlog_outbox_kept (relayed_ms)`,
 	// One row: who relays, into which log, and the intent, which is open where n
 	// is above 0: the n rows with these ids and uids are about to be appended at
-	// "offset", or were. log_end is where the log ended when the relay looked last.
+	// "offset", or were; sums are those of their records. Where n is 0, sums is some
+	// random bytes. log_end is where the log ended when the relay looked last.
 	`CREATE TABLE IF NOT EXISTS main.evlog_outbox_relay (
 		one      INTEGER PRIMARY KEY CHECK (one = 1),
 		box      TEXT NOT NULL,
@@ -75,18 +76,31 @@ var createTables = []string{
 
 // migrate creates the tables. Where they are there already it only reads.
 func (b *Box) migrate(ctx context.Context) error {
-	err := b.checkVersion(ctx)
+	err := b.checkTables(ctx)
 	if !errors.Is(err, ErrNoTables) {
 		return err
 	}
 	if err := b.inOwnTx(ctx, createSchema); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
-	return b.checkVersion(ctx) // another process may have been first, and newer
+	return b.checkTables(ctx) // another process may have been first, and newer
 }
 
-func (b *Box) checkVersion(ctx context.Context) error {
-	return b.patiently(ctx, func() error { return checkVersion(ctx, b.db) })
+// checkTables also finds that the row of the relay is gone. It gets another id
+// then: what the log was fed by is ErrDatabaseChanged, since nobody knows any more
+// which rows were in an intent.
+func (b *Box) checkTables(ctx context.Context) error {
+	return b.patiently(ctx, func() error {
+		if err := checkVersion(ctx, b.db); err != nil {
+			return err
+		}
+		var one int
+		err := b.db.QueryRowContext(ctx, `SELECT one FROM main.evlog_outbox_relay WHERE one = 1`).Scan(&one)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errNoRelayRow
+		}
+		return tableError(err)
+	})
 }
 
 // checkVersion refuses tables that a later version of this package has made, or

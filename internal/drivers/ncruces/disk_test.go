@@ -29,6 +29,10 @@ type disk struct {
 	shm  string // the file that connections share the WAL's index in
 	// synced, if it is set, is called when SQLite has synced a file.
 	synced func()
+	// committing, if it is set, is called when a commit has been written, and is
+	// about to be made durable: by the sync of a WAL, or that of the directory which
+	// a journal was removed from. The sync fails with its error.
+	committing func() error
 
 	mu    sync.Mutex // guards locks
 	locks map[string]*locks
@@ -83,7 +87,7 @@ func (d *disk) Open(name string, flags sqlitevfs.OpenFlag) (sqlitevfs.File, sqli
 	if err != nil {
 		return nil, flags, sqlite3.CANTOPEN
 	}
-	file := &diskFile{d: d, f: f}
+	file := &diskFile{d: d, f: f, wal: flags&sqlitevfs.OPEN_WAL != 0}
 	if flags&sqlitevfs.OPEN_MAIN_DB != 0 {
 		file.shm = sqlitevfs.NewSharedMemory(d.shm, flags)
 		d.mu.Lock()
@@ -103,9 +107,18 @@ func (d *disk) Delete(name string, syncDir bool) error {
 		return sqlite3.IOERR_DELETE_NOENT
 	}
 	if err == nil && syncDir {
-		err = d.dir.Sync()
+		if err = d.commit(); err == nil {
+			err = d.dir.Sync()
+		}
 	}
 	return ioError(err, sqlite3.IOERR_DELETE)
+}
+
+func (d *disk) commit() error {
+	if d.committing == nil {
+		return nil
+	}
+	return d.committing()
 }
 
 // Access implements sqlitevfs.VFS.
@@ -138,6 +151,7 @@ type diskFile struct {
 	locks *locks
 	lock  sqlitevfs.LockLevel
 	named bool // its name is durable
+	wal   bool
 }
 
 func (f *diskFile) Close() error {
@@ -170,6 +184,11 @@ func (f *diskFile) Truncate(size int64) error {
 
 // Sync syncs the directory too the first time, as SQLite's own does on Unix.
 func (f *diskFile) Sync(flags sqlitevfs.SyncFlag) error {
+	if f.wal {
+		if err := f.d.commit(); err != nil {
+			return ioError(err, sqlite3.IOERR_FSYNC)
+		}
+	}
 	err := f.f.Sync()
 	if err == nil && !f.named {
 		if err = f.d.dir.Sync(); err == nil {
