@@ -188,6 +188,9 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 		})
 		var unsure *unsureError
 		if errors.As(err, &unsure) {
+			if rules.Off(outboxrule.Settle) {
+				return &passingError{err}
+			}
 			return afterwards(&passingError{err}, r.settle(ctx, s, g))
 		}
 		if err != nil {

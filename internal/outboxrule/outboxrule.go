@@ -16,8 +16,8 @@ const (
 	Intent
 	// Gate: nobody appends between the choice of the offset and the append.
 	Gate
-	// Settle: after an append that failed, the intent is resolved before anybody
-	// else appends.
+	// Settle: after an append that failed, or a COMMIT of which nobody knows, the
+	// intent is resolved before anybody else appends.
 	Settle
 	// HookFirst: an intent is resolved before the opened log is appended to.
 	HookFirst
