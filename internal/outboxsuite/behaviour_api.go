@@ -319,14 +319,15 @@ func behaveOneLine(e *env) error {
 		return err
 	}
 	_, noTables := outbox.ReadStatus(e.ctx, db)
-	// A full disk, of which nobody learns what became of it, since the row of the
-	// relay is gone.
+	// A full disk, and when the intent is to be settled another relay has taken over.
 	log := e.openLog()
 	e.fail.set(func(op vfs.Op) error {
 		if op.Kind != vfs.OpWrite || !strings.HasSuffix(op.Name, ".log") {
 			return nil
 		}
-		_, _ = e.db.Exec(`UPDATE evlog_outbox_relay SET epoch = epoch + 1`) // another relay
+		if _, err := e.db.Exec(`UPDATE evlog_outbox_relay SET epoch = epoch + 1 WHERE n > 0`); err != nil {
+			return err
+		}
 		return syscall.ENOSPC
 	})
 	run := e.start(e.box, log)
@@ -340,6 +341,9 @@ func behaveOneLine(e *env) error {
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			return wrongf("%q", err)
 		}
+	}
+	if !errors.Is(fenced, syscall.ENOSPC) {
+		return wrongf("there are not two: %q", fenced)
 	}
 	return first(is(noTables, outbox.ErrNoTables), is(fenced, outbox.ErrFenced), isNot(fenced, context.Canceled))
 }
