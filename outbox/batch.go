@@ -239,10 +239,14 @@ func (r *relay) sendThrough(ctx context.Context, g *evlog.Gate, s *session, b ba
 // afterwards is the error of a batch that was not appended, or is not known to
 // have been, once that is settled: what is settled can be tried again.
 func afterwards(err, settled error) error {
-	if settled != nil {
-		return join(settled, err)
+	if settled == nil {
+		return err
 	}
-	return err
+	var passing *passingError
+	if errors.As(err, &passing) {
+		err = passing.err // no more: it is not settled
+	}
+	return join(settled, err)
 }
 
 // giveUpAfter is how long a relay that was told to stop, or finds the database
