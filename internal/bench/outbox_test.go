@@ -235,7 +235,7 @@ func BenchmarkOutboxCancel(b *testing.B) {
 			evlogSide.Lat = append(evlogSide.Lat, one(i))
 		}
 	}
-	l := limit.New(b, 0)
+	l := limit.New(b, b.TempDir(), 0)
 	byHand := &turns.Side{Name: "limit", Ops: ops, ByLatency: true}
 	byHand.Run = func(ops int) {
 		for i := range ops {
