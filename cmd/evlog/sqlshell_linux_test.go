@@ -73,13 +73,16 @@ func TestSQLShell(t *testing.T) {
 	p.keys(".mode jsonl\rselect 1 a;\r")
 	p.expect("{\"a\":1}\r\n")
 	p.expect("evlog> ")
+	p.keys("select\t2\tb\r;\r") // as it is pasted
+	p.expect("{\"b\":2}\r\n")
+	p.expect("evlog> ")
 	p.keys("\x04")
 	p.end(0)
 
 	b, err := os.ReadFile(history)
 	require.NoError(t, err)
 	require.Equal(t, "select offset, value from log;\nselec 1;\ndelete from log;\n"+strings.TrimSpace(endless)+
-		"\nselect 6 * 7 answer;\n.mode jsonl\nselect 1 a;\n", string(b))
+		"\nselect 6 * 7 answer;\n.mode jsonl\nselect 1 a;\nselect 2 b ;\n", string(b))
 	info, err := os.Stat(history)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -90,7 +93,7 @@ func TestSQLShell(t *testing.T) {
 	// The next shell has it, and one that is told so keeps none.
 	p = startOnTerminal(t, dir, 80, nil, []string{"EVLOG_HISTORY=" + history}, "sql", "log")
 	p.expect("evlog> ")
-	p.keys("\x1b[A\x1b[A\x1b[A\r")
+	p.keys("\x1b[A\x1b[A\x1b[A\x1b[A\r")
 	p.expect("    42\r\n")
 	p.keys("quit\r")
 	p.end(0)

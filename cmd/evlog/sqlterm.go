@@ -99,7 +99,8 @@ func (t *sqlTerminal) ended(err error) error {
 const ctrlC = 3
 
 // keyReader hands out one byte at a time, so that the last one is the key that
-// ended the editor, and what was typed ahead is there for the next one.
+// ended the editor, and what was typed ahead is there for the next one. A tab is a
+// space: the editor drops it, and what is pasted would lose it between two words.
 type keyReader struct {
 	r    io.Reader
 	buf  [256]byte
@@ -117,6 +118,9 @@ func (k *keyReader) Read(p []byte) (int, error) {
 		}
 		k.rest = k.buf[:n]
 	}
-	p[0], k.last, k.rest = k.rest[0], k.rest[0], k.rest[1:]
+	k.last, k.rest = k.rest[0], k.rest[1:]
+	if p[0] = k.last; p[0] == '\t' {
+		p[0] = ' '
+	}
 	return 1, nil
 }
