@@ -413,7 +413,11 @@ func (d *differential) oddValue() any {
 		nil, int64(0), int64(-1), int64(5), int64(math.MaxInt64), int64(math.MinInt64), int64(math.MaxInt64 - 1),
 		3.5, 5.0, -0.5, 1e30, -1e30, 9223372036854775807.0, -9223372036854775808.0, math.Inf(1), math.Inf(-1),
 		"", "5", " 5 ", "5.0", "5e0", "abc", "3.5", "-1", "9223372036854775808", "2023-11-14", "2023", "+1",
-		[]byte{}, []byte{5}, []byte("key-1"), []byte("5"), []byte{0, 255, 1}, "\xff", "key-1\x00c",
+		[]byte{},
+		[]byte{5},
+		[]byte("key-1"), []byte("5"),
+		[]byte{0, 255, 1},
+		"\xff", "key-1\x00c",
 	}
 	return odd[d.rng.IntN(len(odd))]
 }

@@ -226,8 +226,14 @@ func randomStep(rng *rand.Rand) (query string, args []any) {
 	}
 	values := []any{
 		nil, int64(0), int64(5), int64(-1), int64(65535), int64(65536), 5.0, 5.5, math.NaN(), math.Inf(1), true, false, "", "5", "text",
-		"a\x00b", "\xff", "2026-09-20T03:00:00.123Z", "2026-09-20", []byte(nil), []byte{}, []byte("bytes"), []byte{0xff, 0}, time.UnixMilli(1500),
-		strings.Repeat("k", evlog.MaxKeyBytes+1), strings.Repeat("large", 10_000), int32(7), sql.NullString{}, sql.NullInt64{Int64: 3, Valid: true},
+		"a\x00b", "\xff", "2026-09-20T03:00:00.123Z", "2026-09-20", []byte(nil),
+		[]byte{},
+		[]byte("bytes"),
+		[]byte{0xff, 0},
+		time.UnixMilli(1500),
+		strings.Repeat("k", evlog.MaxKeyBytes+1), strings.Repeat("large", 10_000), int32(7),
+		sql.NullString{},
+		sql.NullInt64{Int64: 3, Valid: true},
 	}
 	columns := []string{"ts_ms"}
 	args = []any{int64(rng.IntN(1000))}

@@ -58,10 +58,16 @@ func TestInsert_Values(t *testing.T) {
 		{`(ts_ms) VALUES (9223372036854775807)`, nil, `9223372036854775807|NULL|0|NULL|NULL|0`},
 		{`(ts_ms) VALUES (-62135596800000)`, nil, `-62135596800000|"0001-01-01T00:00:00.000Z"|0|NULL|NULL|0`},
 		{`(ts_ms, value) SELECT ts_ms, value || '!' FROM log WHERE offset = 0`, nil, `1|"1970-01-01T00:00:00.001Z"|0|NULL|"v!"|0`},
-		{`(ts_ms, key, value) VALUES (?, ?, ?)`, []any{3, strings.Repeat("k", evlog.MaxKeyBytes), "v"},
-			`3|"1970-01-01T00:00:00.003Z"|0|"` + strings.Repeat("k", evlog.MaxKeyBytes) + `"|"v"|0`},
-		{`(ts_ms, value) VALUES (?, ?)`, []any{3, strings.Repeat("large", 40_000)},
-			`3|"1970-01-01T00:00:00.003Z"|0|NULL|"` + strings.Repeat("large", 40_000) + `"|0`},
+		{
+			`(ts_ms, key, value) VALUES (?, ?, ?)`,
+			[]any{3, strings.Repeat("k", evlog.MaxKeyBytes), "v"},
+			`3|"1970-01-01T00:00:00.003Z"|0|"` + strings.Repeat("k", evlog.MaxKeyBytes) + `"|"v"|0`,
+		},
+		{
+			`(ts_ms, value) VALUES (?, ?)`,
+			[]any{3, strings.Repeat("large", 40_000)},
+			`3|"1970-01-01T00:00:00.003Z"|0|NULL|"` + strings.Repeat("large", 40_000) + `"|0`,
+		},
 	} {
 		r := mustExec(t, db, `INSERT INTO log `+c.insert, c.args...)
 		id, err := r.LastInsertId()
