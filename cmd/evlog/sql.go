@@ -42,11 +42,12 @@ const sqlLong = `Ask the log in SQL, which is SQLite's. The log is the table log
   tombstone  1 for a key without a value
   segment    integer, the base of the segment that holds it
 
-The table segments lists the segments, and consumers the committed offsets of
-consumers.json, with the columns of "evlog segments --json" and "evlog consumers
---json". Comparisons of offset, time, ts_ms, segment and key narrow what is
-read; "order by offset desc limit 10" reads ten records. A statement sees what
-was durable when it began. Nothing can be changed.
+The table segments lists the segments, with the columns of "evlog segments
+--json", and consumers the committed offsets of consumers.json: name, committed,
+log_start, log_end, lag, updated, state, note. Comparisons of offset, time,
+ts_ms, segment and key narrow what is read; "order by offset desc limit 10"
+reads ten records. A statement sees what was durable when it began, and those
+between BEGIN and COMMIT all see the same. Nothing can be changed.
 
 QUERY is one statement or more, with semicolons between them. Without it they
 come from standard input; the first one that fails ends the command and is named

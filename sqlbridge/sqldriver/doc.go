@@ -22,9 +22,9 @@
 //	segment    INTEGER  base of the segment that holds it
 //
 // segments lists the segments (base, end, records, holes, tombstones, bytes,
-// file_bytes, oldest, newest, closed, indexed, state, error), and consumers the
-// committed offsets of consumers.json (name, committed, log_start, log_end, lag,
-// updated, state, note), with the columns that the command line's documents have.
+// file_bytes, dirty_bytes, oldest, newest, closed, cleaned, indexed, state, error),
+// and consumers the committed offsets of consumers.json (name, committed, log_start,
+// log_end, lag, updated, state, note), as the command line's documents have them.
 //
 // A time.Time as an argument becomes a text of the form of the column time.
 // Offsets above 2^63-1 are beyond SQL's integers and an error where they are met.

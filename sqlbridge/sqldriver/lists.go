@@ -10,10 +10,12 @@ import (
 	"github.com/evlog-go/evlog/cursor"
 )
 
-// The columns are those of the documents that the command line prints.
+// The columns are those of the documents that the command line prints, but for what
+// retention holds for a consumer.
 const (
 	segmentColumns = `base INTEGER, "end" INTEGER, records INTEGER, holes INTEGER, tombstones INTEGER, bytes INTEGER,
-		file_bytes INTEGER, oldest TEXT, newest TEXT, closed TEXT, indexed INTEGER, state TEXT, error TEXT`
+		file_bytes INTEGER, dirty_bytes INTEGER, oldest TEXT, newest TEXT, closed TEXT, cleaned TEXT, indexed INTEGER,
+		state TEXT, error TEXT`
 	consumerColumns = `name TEXT, committed INTEGER, log_start INTEGER, log_end INTEGER, lag INTEGER, updated TEXT,
 		state TEXT, note TEXT`
 )
@@ -34,8 +36,8 @@ func (s *session) segmentRows() ([][]vtab.Value, error) {
 		g := &v.segments[i]
 		rows[i] = []vtab.Value{
 			integer(g.Base), integer(g.End), integer(g.Records), integer(g.Holes), integer(g.Tombstones), g.Bytes,
-			g.FileBytes, timeOrNull(g.Oldest), timeOrNull(g.Newest), timeOrNull(g.Closed), g.Indexed, string(g.State),
-			errorOrNull(g.Err),
+			g.FileBytes, g.DirtyBytes, timeOrNull(g.Oldest), timeOrNull(g.Newest), timeOrNull(g.Closed), timeOrNull(g.Cleaned),
+			g.Indexed, string(g.State), errorOrNull(g.Err),
 		}
 	}
 	return rows, nil

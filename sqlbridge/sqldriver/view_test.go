@@ -307,9 +307,10 @@ func TestLists(t *testing.T) {
 	require.NoError(t, l.Close())
 	db := p.open(t, "")
 	require.Equal(t, []string{
-		`0|4|2|2|1|58|58|"1970-01-01T00:00:00.500Z"|"1970-01-01T00:00:01.000Z"|1|"closed"|NULL`,
-		`4|8|1|3|0|28|28|"1970-01-01T00:00:02.000Z"|"1970-01-01T00:00:02.000Z"|1|"active"|NULL`,
-	}, mustQuery(t, db, `SELECT base, "end", records, holes, tombstones, bytes, file_bytes, oldest, newest, indexed, state, error FROM segments`))
+		`0|4|2|2|1|58|58|58|"1970-01-01T00:00:00.500Z"|"1970-01-01T00:00:01.000Z"|NULL|1|"closed"|NULL`,
+		`4|8|1|3|0|28|28|28|"1970-01-01T00:00:02.000Z"|"1970-01-01T00:00:02.000Z"|NULL|1|"active"|NULL`,
+	}, mustQuery(t, db, `SELECT base, "end", records, holes, tombstones, bytes, file_bytes, dirty_bytes, oldest, newest,
+		cleaned, indexed, state, error FROM segments`))
 	require.Equal(t, []string{"0|4", "4|8"}, mustQuery(t, db, `SELECT base, end FROM segments`), "end needs no quotes")
 	require.Equal(t, []string{"0|2|2", "4|1|1"}, mustQuery(t, db,
 		`SELECT s.base, s.records, count(*) FROM segments s JOIN log ON segment = base GROUP BY base`))
