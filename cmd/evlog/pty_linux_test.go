@@ -19,6 +19,7 @@ type onTerminal struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
+	modes  unix.Termios // as they were before the process began
 	ended  chan error
 	read   chan struct{} // closed when there is nothing more to be read
 
@@ -69,8 +70,9 @@ func startCommandOnTerminal(t *testing.T, width uint16, cmd *exec.Cmd) *onTermin
 	}
 	cmd.Stderr = slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 2}
-	require.NoError(t, cmd.Start())
 	p := &onTerminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1), read: make(chan struct{})}
+	p.modes = terminalModes(t, p)
+	require.NoError(t, cmd.Start())
 	go func() {
 		defer close(p.read)
 		b := make([]byte, 4096)

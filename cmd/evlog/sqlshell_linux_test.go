@@ -159,10 +159,9 @@ func TestSQLShell_Redirected(t *testing.T) {
 func TestSQLShell_Terminated(t *testing.T) {
 	dir := shellLog(t, "hello")
 	p := startOnTerminal(t, dir, 80, nil, []string{"EVLOG_HISTORY=off"}, "sql", "log")
-	before := terminalModes(t, p)
 	p.expect("evlog> ")
-	require.Eventually(t, func() bool { return terminalModes(t, p) != before }, patience, patience/10000)
+	require.Eventually(t, func() bool { return terminalModes(t, p) != p.modes }, patience, patience/10000)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	p.end(143)
-	require.Equal(t, before, terminalModes(t, p))
+	require.Equal(t, p.modes, terminalModes(t, p))
 }

@@ -113,10 +113,16 @@ func requireStatic(t *testing.T, program []byte) {
 	require.Empty(t, libraries)
 }
 
-func untar(t *testing.T, archive []byte) map[string]file {
+type packed struct {
+	data []byte
+	mode int64
+	time time.Time
+}
+
+func untar(t *testing.T, archive []byte) map[string]packed {
 	z, err := gzip.NewReader(bytes.NewReader(archive))
 	require.NoError(t, err)
-	files := map[string]file{}
+	files := map[string]packed{}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -125,7 +131,7 @@ func untar(t *testing.T, archive []byte) map[string]file {
 		require.NoError(t, err)
 		data, err := io.ReadAll(r)
 		require.NoError(t, err)
-		files[h.Name] = file{name: h.Name, data: data, mode: h.Mode}
+		files[h.Name] = packed{data: data, mode: h.Mode, time: h.ModTime}
 	}
 	_, err = io.Copy(io.Discard, z) // to the end, where the checksum is
 	require.NoError(t, err)
@@ -138,26 +144,28 @@ func TestPack(t *testing.T) {
 	files := []file{{name: "b", data: []byte("2"), mode: 0o644}, {name: "a", data: bytes.Repeat([]byte("1"), 1<<20), mode: 0o755}}
 	turned := []file{files[1], files[0]}
 
-	packed, err := tarGz("d", files, at)
+	archive, err := tarGz("d", files, at)
 	require.NoError(t, err)
 	again, err := tarGz("d", turned, at)
 	require.NoError(t, err)
-	require.Equal(t, packed, again)
-	got := untar(t, packed)
+	require.Equal(t, archive, again)
+	got := untar(t, archive)
 	require.Equal(t, files[0].data, got["d/b"].data)
 	require.Equal(t, files[1].data, got["d/a"].data)
 	require.EqualValues(t, 0o755, got["d/a"].mode)
+	require.True(t, at.Equal(got["d/a"].time))
 
-	packed, err = zipped("d", files, at)
+	archive, err = zipped("d", files, at)
 	require.NoError(t, err)
 	again, err = zipped("d", turned, at)
 	require.NoError(t, err)
-	require.Equal(t, packed, again)
-	z, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
+	require.Equal(t, archive, again)
+	z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	require.NoError(t, err)
 	require.Len(t, z.File, 2)
 	for i, want := range turned {
 		require.Equal(t, "d/"+want.name, z.File[i].Name)
+		require.True(t, at.Equal(z.File[i].Modified))
 		data, err := fs.ReadFile(z, "d/"+want.name)
 		require.NoError(t, err)
 		require.Equal(t, want.data, data)
