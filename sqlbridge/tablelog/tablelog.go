@@ -21,6 +21,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -93,6 +94,7 @@ func newLog(db *sql.DB, opts *Options) (*Log, error) {
 	if err := checkTable(o.Table); err != nil {
 		return nil, err
 	}
+	o.Table = strings.ToLower(o.Table) // "Log" is the same table to SQLite as "log"
 	if o.PollInterval < 0 {
 		return nil, fmt.Errorf("tablelog: PollInterval is %v: %w", o.PollInterval, evlog.ErrBadOptions)
 	}

@@ -247,6 +247,20 @@ func TestOpen_Refused(t *testing.T) {
 }
 
 // Two logs in one database, and the columns that are computed.
+// SQLite does not tell Log from log, and so they are one log: otherwise each would
+// count offsets of its own for the same rows.
+func TestOpen_Case(t *testing.T) {
+	db := openDB(t)
+	upper := open(t, db, &tablelog.Options{Table: "Log"})
+	lower := open(t, db, &tablelog.Options{Table: "log"})
+	require.Equal(t, upper.ID(), lower.ID())
+	for i, l := range []*tablelog.Log{upper, lower, upper} {
+		first, err := l.Append(t.Context(), evlog.Record{Value: []byte("v")})
+		require.NoError(t, err)
+		require.EqualValues(t, i, first)
+	}
+}
+
 func TestColumns(t *testing.T) {
 	db := openDB(t)
 	a, b := open(t, db, nil), open(t, db, &tablelog.Options{Table: "other"})
