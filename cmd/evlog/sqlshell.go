@@ -50,8 +50,8 @@ func (s *sqlSession) shell(ctx context.Context, lines lineSource, h *sqlHistory)
 		case err != nil:
 			return err
 		}
-		if !in.begun() && endsShell[strings.TrimRight(strings.TrimSpace(line), ";")] {
-			return nil
+		if dot, ok := otherHabits[strings.TrimRight(strings.TrimSpace(line), ";")]; ok && !in.begun() {
+			line = dot
 		}
 		statements := in.add(line)
 		if strings.TrimSpace(line) != "" {
@@ -70,8 +70,10 @@ func (s *sqlSession) shell(ctx context.Context, lines lineSource, h *sqlHistory)
 	}
 }
 
-// endsShell is what people type where they know other shells.
-var endsShell = map[string]bool{"quit": true, "exit": true, `\q`: true}
+// otherHabits are what people type who know other shells.
+var otherHabits = map[string]string{
+	"quit": ".quit", "exit": ".quit", `\q`: ".quit", "help": ".help", `\?`: ".help", `\d`: ".schema", `\dt`: ".tables",
+}
 
 // runTyped runs the statements of a line up to the first one that fails, which is
 // told. It returns what ends the shell.
