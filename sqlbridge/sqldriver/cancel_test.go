@@ -3,13 +3,16 @@ package sqldriver_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
 )
 
 // endless are queries that would take years, in different places: in the first
@@ -87,4 +90,48 @@ func cancelled(t *testing.T, db *sql.DB, q, how string) time.Duration {
 	require.ErrorIs(t, err, want)
 	require.Equal(t, []string{"2000"}, mustQuery(t, db, `SELECT count(*) FROM log`), "the connection is still good")
 	return took
+}
+
+// A query that is cancelled somewhere on its way disturbs nobody: what comes next on
+// its connection, and in its transaction, is answered.
+func TestCancel_NobodyElse(t *testing.T) {
+	p := onDisk(t)
+	p.create(t, nil, make([]evlog.Record, 300)...)
+	db := p.open(t, "")
+	db.SetMaxOpenConns(4)
+	const several = `WITH m AS MATERIALIZED (SELECT offset FROM log) SELECT a.offset FROM m a, m b WHERE (a.offset + b.offset) % 50 = 0`
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			rng := evtest.Rand(uint64(time.Now().UnixNano()) + uint64(g))
+			for range evtest.Count(3000) {
+				c, err := db.Conn(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				timer := time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, cancel)
+				rows, err := c.QueryContext(ctx, several)
+				for n := rng.IntN(2000); err == nil && n > 0 && rows.Next(); n-- { //nolint:revive // until it ends
+				}
+				if err == nil {
+					err = rows.Err()
+					_ = rows.Close() // what it was cancelled by
+				}
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("the cancelled query: %v", err)
+				}
+				if lines, err := query(t.Context(), c, `SELECT count(*) FROM log`); err != nil || lines[0] != "300" {
+					t.Errorf("the next one: %v %v", lines, err)
+				}
+				timer.Stop()
+				cancel()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
