@@ -169,10 +169,18 @@ func (t *logTable) Sync() (err error) {
 }
 
 // Commit ends a transaction whose Sync succeeded.
-func (t *logTable) Commit() error { return t.Rollback() }
+func (t *logTable) Commit() error {
+	t.session.abandon()
+	return nil
+}
 
-// Rollback ends a transaction and forgets what it has collected.
+// Rollback ends a transaction and forgets what it has collected. Where nobody has
+// asked for it, whoever holds the transaction does not know that it has ended: what
+// is inserted next would be committed at once. So it is refused.
 func (t *logTable) Rollback() error {
+	if t.held && t.transaction == "" {
+		t.dead = fmt.Errorf("sqldriver: %w", ErrRolledBack)
+	}
 	t.session.abandon()
 	return nil
 }

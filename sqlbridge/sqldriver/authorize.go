@@ -18,6 +18,9 @@ func (s *session) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, _, _
 }
 
 func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) error {
+	if s.dead != nil && (action != sqlite.AuthTransaction || arg1 == "BEGIN") {
+		return s.dead
+	}
 	switch action {
 	case sqlite.AuthSelect:
 		s.inserts = false

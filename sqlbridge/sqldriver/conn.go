@@ -179,7 +179,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // BeginTx implements driver.ConnBeginTx. A transaction sees the state of the log
 // that its first statement sees.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.s.enter(ctx)
+	c.s.enterText(ctx, false)
 	t, err := c.inner.BeginTx(ctx, opts)
 	if err != nil {
 		return nil, c.s.leave(err)
@@ -255,7 +255,9 @@ func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if r, err, done := t.s.directly(ctx, t.plain, args); done {
 		return r, err
 	}
-	t.s.enterText(ctx, t.collates)
+	if err := t.enter(ctx); err != nil {
+		return nil, err
+	}
 	r, err := t.engineStmt.ExecContext(ctx, args)
 	t.s.follow(t.transaction, err)
 	return r, t.s.leave(err)
@@ -263,13 +265,26 @@ func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 
 // QueryContext implements driver.StmtQueryContext.
 func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	t.s.enterText(ctx, t.collates)
+	if err := t.enter(ctx); err != nil {
+		return nil, err
+	}
 	r, err := t.engineStmt.QueryContext(ctx, args)
 	t.s.follow(t.transaction, err)
 	if err != nil {
 		return nil, t.s.leave(err)
 	}
 	return t.s.newRows(ctx, r), nil
+}
+
+// enter begins a call. What the authorizer sees of a statement that is compiled it
+// does not see of one that was.
+func (t *stmt) enter(ctx context.Context) error {
+	t.s.enterText(ctx, t.collates)
+	t.s.transaction = t.transaction
+	if t.transaction == "" || t.transaction == "BEGIN" {
+		return t.s.dead
+	}
+	return nil
 }
 
 type rows struct {
@@ -303,14 +318,21 @@ type tx struct {
 }
 
 // Commit implements driver.Tx.
-func (t *tx) Commit() error { return t.end(t.inner.Commit) }
+func (t *tx) Commit() error { return t.end("COMMIT", t.inner.Commit) }
 
 // Rollback implements driver.Tx.
-func (t *tx) Rollback() error { return t.end(t.inner.Rollback) }
+func (t *tx) Rollback() error { return t.end("ROLLBACK", t.inner.Rollback) }
 
-func (t *tx) end(f func() error) error {
-	t.s.enter(t.s.base)
+func (t *tx) end(how string, f func() error) error {
+	t.s.enterText(t.s.base, false)
+	t.s.transaction = how
 	err := t.s.leave(f())
+	if t.s.dead != nil { // it has ended
+		err = nil
+		if how == "COMMIT" {
+			err = t.s.dead
+		}
+	}
 	t.s.release()
 	if t.readOnly {
 		t.s.why = ""

@@ -15,6 +15,10 @@ var (
 	// than the option hold allows, so that others may append now. It cannot commit
 	// any more; nothing of it is in the log. Roll back and try again.
 	ErrHeldTooLong = errors.New("the transaction held the append gate for too long")
+	// ErrRolledBack: SQLite has rolled the transaction back by itself, as it does
+	// when an INSERT is interrupted because its context ends. Nothing of the
+	// transaction is in the log. Roll back and try again.
+	ErrRolledBack = errors.New("the transaction was rolled back when one of its statements ended early")
 )
 
 func notAllowed(format string, args ...any) error {

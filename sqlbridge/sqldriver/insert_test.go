@@ -229,6 +229,85 @@ func TestInsert_Rollback(t *testing.T) {
 	}())
 }
 
+// When an INSERT is interrupted, SQLite rolls the whole transaction back, and
+// database/sql does not know. What is inserted next must not be committed on its own.
+func TestInsert_InterruptedInTransaction(t *testing.T) {
+	const endless = `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 'n' FROM c`
+	for _, interrupted := range []string{
+		`INSERT INTO log (value) ` + endless, `INSERT INTO log (value) ` + endless + ` WHERE x < 0`,
+		`INSERT INTO log (value) SELECT value FROM log UNION ALL SELECT * FROM (` + endless + ` WHERE x < 0)`,
+	} {
+		for _, before := range []int{0, 1, 3} {
+			t.Run(fmt.Sprintf("%s/%d", interrupted, before), func(t *testing.T) {
+				p, db := writable(t)
+				db.SetMaxOpenConns(1)
+				mustExec(t, db, insertValue, "there")
+				die := func(tx interface {
+					ExecContext(context.Context, string, ...any) (sql.Result, error)
+				},
+				) {
+					t.Helper()
+					for range before {
+						mustExec(t, tx, insertValue, "gone")
+					}
+					ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
+					defer cancel()
+					_, err := tx.ExecContext(ctx, interrupted)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				for _, end := range []string{"commit", "rollback"} {
+					tx, err := db.BeginTx(p.ctx, nil)
+					require.NoError(t, err)
+					prepared, err := tx.PrepareContext(p.ctx, insertValue)
+					require.NoError(t, err)
+					die(tx)
+					_, err = tx.ExecContext(p.ctx, insertValue, "must not be there")
+					require.ErrorIs(t, err, sqldriver.ErrRolledBack)
+					_, err = prepared.ExecContext(p.ctx, "must not be there")
+					require.ErrorIs(t, err, sqldriver.ErrRolledBack)
+					_, err = query(p.ctx, tx, `SELECT 1`)
+					require.ErrorIs(t, err, sqldriver.ErrRolledBack)
+					if end == "commit" {
+						require.ErrorIs(t, tx.Commit(), sqldriver.ErrRolledBack)
+					} else {
+						require.NoError(t, tx.Rollback())
+					}
+					require.Equal(t, []string{`"there"`}, mustQuery(t, db, `SELECT value FROM log`))
+				}
+
+				// The same for a transaction that is begun by a statement.
+				c, err := db.Conn(p.ctx)
+				require.NoError(t, err)
+				for _, end := range []string{"COMMIT", "ROLLBACK"} {
+					mustExec(t, c, "BEGIN")
+					die(c)
+					for _, q := range []string{`INSERT INTO log (value) VALUES ('no')`, `SELECT 1`, `BEGIN`, `SAVEPOINT a`} {
+						_, err = c.ExecContext(p.ctx, q)
+						require.ErrorIs(t, err, sqldriver.ErrRolledBack, q)
+					}
+					_, err = c.ExecContext(p.ctx, end)
+					require.ErrorContains(t, err, "no transaction is active")
+					require.Equal(t, []string{`"there"`}, mustQuery(t, c, `SELECT value FROM log`))
+				}
+				require.NoError(t, c.Close())
+
+				// A transaction that was not interrupted has all of it.
+				tx, err := db.BeginTx(p.ctx, nil)
+				require.NoError(t, err)
+				mustExec(t, tx, insertValue, "first")
+				mustExec(t, tx, insertValue, "second")
+				ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
+				defer cancel()
+				_, err = query(ctx, tx, `SELECT count(*) FROM (`+endless+`)`)
+				require.ErrorIs(t, err, context.DeadlineExceeded, "a query changes nothing")
+				mustExec(t, tx, insertValue, "third")
+				require.NoError(t, tx.Commit())
+				require.Equal(t, []string{"4"}, mustQuery(t, db, `SELECT count(*) FROM log`))
+			})
+		}
+	}
+}
+
 // BEGIN and COMMIT as statements, SAVEPOINT as a transaction of its own.
 func TestInsert_Statements(t *testing.T) {
 	_, db := writable(t)

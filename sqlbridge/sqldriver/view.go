@@ -32,13 +32,14 @@ type session struct {
 	why    string          // INSERT is refused for this reason; empty if it is not
 
 	inserts     bool   // the statement being compiled inserts, and has read nothing since
-	transaction string // the last of BEGIN, COMMIT and ROLLBACK in the text that was compiled
+	transaction string // the last of BEGIN, COMMIT and ROLLBACK in the statements under way
 
 	// pins counts the open cursors and transactions. While there are any, view
 	// stays as it is: a statement keeps at least one cursor until it ends, also
 	// where it reads the log in several places, so all of it sees one state.
 	pins int
-	held bool // one of them is that of a transaction
+	held bool  // one of them is that of a transaction
+	dead error // why that transaction can only be ended
 	view view
 	last evlog.Prefix // the last one that was looked at, by whichever statement
 
@@ -77,7 +78,7 @@ func (s *session) hold() {
 // release ends that, if there is a transaction.
 func (s *session) release() {
 	if s.held {
-		s.held = false
+		s.held, s.dead = false, nil
 		s.unpin()
 	}
 }
