@@ -33,7 +33,7 @@ func queriesOf(table string) queries {
 		) STRICT`),
 		probe:    named(`UPDATE {table} SET ts_ms = ts_ms, schema = schema, key = key, value = value WHERE "offset" IS NULL`),
 		id:       `SELECT id FROM evlog_tablelog WHERE name = ?1`,
-		insertID: `INSERT INTO evlog_tablelog (name, id) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING`,
+		insertID: `INSERT INTO evlog_tablelog (name, id, first, next) VALUES (?1, ?2, ?3, ?3) ON CONFLICT (name) DO NOTHING`,
 
 		// The first statement of each transaction that writes, so that it has the
 		// write lock before it has read anything.

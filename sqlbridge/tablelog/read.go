@@ -167,7 +167,7 @@ const (
 )
 
 func (w *waiter) wait(ctx context.Context, changed <-chan struct{}) error {
-	d := w.l.poll
+	d := w.l.opts.PollInterval
 	if d == 0 {
 		w.idle = min(max(2*w.idle, firstPoll), lastPoll)
 		d = w.idle

@@ -41,6 +41,15 @@ type Options struct {
 	// AppendTx or from another process. Default 1 ms after activity, growing to
 	// 100 ms when idle; set, it is fixed.
 	PollInterval time.Duration
+	// MustExist makes Open refuse to create the log: ErrNoTable. It writes nothing
+	// then.
+	MustExist bool
+	// ID and FirstOffset are what a log begins with that Open creates, so that it
+	// can be a copy of another one (see AppendExact, SkipTo): the other's identity
+	// and its first offset. Default a random one, and 0. They mean nothing where
+	// there is a log already. Two logs of one identity must not both be appended to.
+	ID          string
+	FirstOffset uint64
 }
 
 // Log is a log in a table. It holds no connection between calls. Methods are
@@ -49,15 +58,21 @@ type Log struct {
 	db    *sql.DB
 	table string
 	id    string
-	poll  time.Duration
+	opts  Options
 	q     queries
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when something was appended here
 }
 
-// ErrTable: the table is there, and is none of this package.
-var ErrTable = errors.New("not a table of tablelog")
+// Errors of Open.
+var (
+	// ErrTable: the table is there, and is none of this package.
+	ErrTable = errors.New("not a table of tablelog")
+	// ErrNoTable: there is no log with this name in the database (see
+	// Options.MustExist).
+	ErrNoTable = errors.New("no log in a table of this name")
+)
 
 // Open opens the log in a table of the main database of db, and creates it if it
 // is not there. db belongs to the caller.
@@ -74,8 +89,14 @@ func Open(ctx context.Context, db *sql.DB, opts *Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := db.QueryRowContext(ctx, l.q.id, l.table).Scan(&l.id); err == nil {
+	err = db.QueryRowContext(ctx, l.q.id, l.table).Scan(&l.id)
+	switch missing := errors.Is(err, sql.ErrNoRows) || err != nil && strings.Contains(err.Error(), "no such table"); {
+	case err == nil:
 		return l, nil
+	case missing && l.opts.MustExist:
+		return nil, fmt.Errorf("tablelog: open %s: %w", l.table, ErrNoTable)
+	case l.opts.MustExist:
+		return nil, fmt.Errorf("tablelog: open %s: %w", l.table, err)
 	}
 	if err := l.inTx(ctx, l.create); err != nil {
 		return nil, fmt.Errorf("tablelog: open %s: %w", l.table, err)
@@ -98,7 +119,13 @@ func newLog(db *sql.DB, opts *Options) (*Log, error) {
 	if o.PollInterval < 0 {
 		return nil, fmt.Errorf("tablelog: PollInterval is %v: %w", o.PollInterval, evlog.ErrBadOptions)
 	}
-	return &Log{db: db, table: o.Table, poll: o.PollInterval, q: queriesOf(o.Table), changed: make(chan struct{})}, nil
+	if o.ID == "" {
+		o.ID = rand.Text()
+	}
+	if o.FirstOffset > maxOffset {
+		return nil, fmt.Errorf("tablelog: FirstOffset is %d: %w (at most %d)", o.FirstOffset, evlog.ErrBadOptions, uint64(maxOffset))
+	}
+	return &Log{db: db, table: o.Table, opts: o, q: queriesOf(o.Table), changed: make(chan struct{})}, nil
 }
 
 func checkTable(name string) error {
@@ -115,7 +142,7 @@ func (l *Log) create(ctx context.Context, tx *sql.Tx) error {
 	if _, err := tx.ExecContext(ctx, createMeta); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, l.q.insertID, l.table, rand.Text()); err != nil {
+	if _, err := tx.ExecContext(ctx, l.q.insertID, l.table, l.opts.ID, int64(l.opts.FirstOffset)); err != nil {
 		return err
 	}
 	if err := tx.QueryRowContext(ctx, l.q.id, l.table).Scan(&l.id); err != nil {
@@ -220,6 +247,28 @@ func (l *Log) insert(ctx context.Context, tx *sql.Tx, records []evlog.Record, of
 		}
 	}
 	return nil
+}
+
+// SkipTo leaves a hole: the next record gets the offset next, or a higher one. It
+// makes the end of a log what it is in the log that this one is a copy of, if that
+// has holes at its end. An offset below the next one is evlog.ErrOffsetOrder.
+func (l *Log) SkipTo(ctx context.Context, next uint64) error {
+	return l.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var old int64
+		if err := tx.QueryRowContext(ctx, l.q.take, l.table, 0).Scan(&old); err != nil {
+			return fmt.Errorf("tablelog: skip: %w", err)
+		}
+		switch {
+		case next < uint64(old):
+			return fmt.Errorf("tablelog: skip to %d where %d is next: %w", next, old, evlog.ErrOffsetOrder)
+		case next > maxOffset:
+			return fmt.Errorf("tablelog: skip to %d: %w (at most %d)", next, evlog.ErrTooLarge, uint64(maxOffset))
+		}
+		if _, err := tx.ExecContext(ctx, l.q.setNext, l.table, int64(next)); err != nil {
+			return fmt.Errorf("tablelog: skip: %w", err)
+		}
+		return nil
+	})
 }
 
 // RemoveBelow removes the records below offset, which must not be beyond the end.

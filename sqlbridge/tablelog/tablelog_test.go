@@ -246,6 +246,37 @@ func TestOpen_Refused(t *testing.T) {
 	require.ErrorIs(t, err, tablelog.ErrTable, "the refused opening left nothing behind")
 }
 
+// A copy has the identity, the first offset and the next one of the other log.
+func TestOpen_AsACopy(t *testing.T) {
+	db := openDB(t)
+	ctx := t.Context()
+	_, err := tablelog.Open(ctx, db, &tablelog.Options{MustExist: true})
+	require.ErrorIs(t, err, tablelog.ErrNoTable, "no tables at all")
+	l := open(t, db, &tablelog.Options{ID: "the-others", FirstOffset: 40})
+	_, err = tablelog.Open(ctx, db, &tablelog.Options{MustExist: true, Table: "other"})
+	require.ErrorIs(t, err, tablelog.ErrNoTable)
+	require.NoError(t, l.AppendExact(ctx, evlog.Record{Offset: 41}))
+	require.ErrorIs(t, l.SkipTo(ctx, 41), evlog.ErrOffsetOrder)
+	require.ErrorIs(t, l.SkipTo(ctx, math.MaxInt64+1), evlog.ErrTooLarge)
+	require.NoError(t, l.SkipTo(ctx, 50))
+	l = open(t, db, &tablelog.Options{MustExist: true, ID: "ignored", FirstOffset: 7})
+	require.Equal(t, "the-others", l.ID())
+	first, next, err := l.Bounds(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{40, 50}, []uint64{first, next})
+	var behind *evlog.OffsetError
+	for _, err := range l.Records(ctx, 39) {
+		require.ErrorAs(t, err, &behind)
+	}
+	require.NotNil(t, behind)
+	require.Len(t, collect(t, l, 40), 1)
+	offset, err := l.Append(ctx, evlog.Record{})
+	require.NoError(t, err)
+	require.EqualValues(t, 50, offset)
+	_, err = tablelog.Open(ctx, db, &tablelog.Options{Table: "x", FirstOffset: math.MaxUint64})
+	require.ErrorIs(t, err, evlog.ErrBadOptions)
+}
+
 // Two logs in one database, and the columns that are computed.
 // SQLite does not tell Log from log, and so they are one log: otherwise each would
 // count offsets of its own for the same rows.
