@@ -23,9 +23,9 @@ Formats:
   jsonl  each line is a JSON object with key or key_b64, value or value_b64,
          ts_ms and schema, as "evlog cat -J" prints it. The payload of a string
          is its text, of an object, array, number or boolean its JSON text as it
-         stands, of null an empty value. offset and tombstone are ignored, an
-         absent ts_ms is stamped. -k and --schema count where a line does not
-         say
+         stands, of null an empty value. offset and tombstone are ignored:
+         offsets are given anew, without holes. An absent ts_ms is stamped.
+         -k and --schema count where a line does not say
 
 A bad line ends the command with its number; what came before it is durable.
 
@@ -35,9 +35,11 @@ default), interval=DURATION, flush (only when input pauses, and at the end).
 So are the limits of retention, by which whoever has the log open for writing
 removes its oldest segments (evlog retain --help says how they count), and the
 consumers that it waits for: --hold-for needs --hold-bytes or --hold-age. "none"
-turns a stored one off.`,
+turns a stored one off.
+` + fromTableHelp,
 		Example: `  printf 'hello\nworld\n' | evlog append events
   evlog append events -K : --ack < pairs.txt
+  evlog append moved --from-table app.sqlite
   evlog cat old -J | evlog append new --format jsonl`,
 		ValidArgsFunction: dirOnly,
 		RunE:              c.run,
@@ -52,6 +54,7 @@ turns a stored one off.`,
 	flags.Var(&c.segmentBytes, "segment-bytes", "size from which a new segment is started, such as 64M")
 	flags.Var(&c.sync, "sync", "always, interval=DURATION or flush")
 	c.retention.register(flags)
+	c.table.register(flags, "from-table", "copy the log that a table of this SQLite database `FILE` holds")
 	completeWords(cmd, "format", []string{"lines", "jsonl"})
 	completeFlag(cmd, "hold-for", holdNames)
 	completeWords(cmd, "sync", []string{"always", "interval=100ms", "flush"})
@@ -67,6 +70,7 @@ type appendCommand struct {
 	segmentBytes sizeValue
 	sync         syncValue
 	retention    retentionFlags
+	table        tableFlag
 }
 
 func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
@@ -74,11 +78,16 @@ func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	ctx := cmd.Context()
+	if used, err := c.table.alone(cmd, "key", "key-delimiter", "schema", "format", "ack"); err != nil {
+		return err
+	} else if used {
+		return c.appendTable(ctx, dir)
+	}
 	parse, maxLine, err := c.parser(cmd)
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
 	l, err := evlog.Open(ctx, dir, c.options())
 	if err != nil {
 		return err

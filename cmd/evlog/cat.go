@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/evlog-go/evlog/evlog"
 )
@@ -18,16 +19,18 @@ func newCatCommand(a *app) *cobra.Command {
 		Long: `Print the records, up to the durable end as it is at the start, and end.
 Range and filter flags narrow each other down. Times may step back in a log:
 --since and --until become offsets, of the first record of that time or later.
-` + formatHelp,
+` + formatHelp + toTableHelp,
 		Example: `  evlog cat events --since 03:00 -k doc:42
   evlog cat events -n 3 -J
-  evlog cat events -F '%o %k %s\n' --from 100 --to 200`,
+  evlog cat events -F '%o %k %s\n' --from 100 --to 200
+  evlog cat events --to-table copy.sqlite`,
 		ValidArgsFunction: dirOnly,
 		RunE:              c.run,
 	}
 	c.span.register(cmd, a.now)
 	c.filter.register(cmd)
 	c.format.register(cmd)
+	c.table.register(cmd.Flags(), "to-table", "copy the log to a table of this SQLite database `FILE`")
 	return cmd
 }
 
@@ -36,12 +39,20 @@ type catCommand struct {
 	span   rangeFlags
 	filter filterFlags
 	format formatFlags
+	table  tableFlag
 }
 
 func (c *catCommand) run(cmd *cobra.Command, args []string) (err error) {
 	dir, _, err := c.a.dirAnd(cmd, args)
 	if err != nil {
 		return err
+	}
+	var others []string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { others = append(others, f.Name) })
+	if used, err := c.table.alone(cmd, others...); err != nil {
+		return err
+	} else if used {
+		return c.copyToTable(cmd.Context(), dir)
 	}
 	encode, err := c.format.encoder(cmd)
 	if err != nil {

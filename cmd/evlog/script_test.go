@@ -55,6 +55,7 @@ func TestScript(t *testing.T) {
 			"screen":    cmdScreen,
 			"sqlexec":   cmdSQLExec,
 			"holddb":    cmdHoldDB,
+			"table":     cmdTable,
 		},
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/evlog-go/evlog/sqlbridge/tablelog"
 )
 
-// Start with a table, move to files when it has grown too large for one: the
-// offsets stay, so consumers go on where they were once their cursors are bound
-// to the new log.
+// Start with a table, move to files when it has grown too large for one: identity
+// and offsets stay, so consumers go on where they were. "evlog append --from-table"
+// does it from a shell, and can be interrupted.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "tablelog")
@@ -30,12 +30,15 @@ func Example() {
 		evlog.Record{Key: []byte("doc:2"), Value: []byte("second")})
 	check(err)
 
-	files, err := evlog.Open(ctx, filepath.Join(dir, "events"), nil)
+	first, next, err := table.Bounds(ctx)
+	check(err)
+	files, err := evlog.Open(ctx, filepath.Join(dir, "events"), &evlog.Options{ID: table.ID(), FirstOffset: first})
 	check(err)
 	for rec, err := range table.Records(ctx, 0) {
 		check(err)
 		check(files.AppendExact(ctx, rec))
 	}
+	check(files.RollTo(ctx, next)) // the table may end with a hole
 	for rec, err := range files.Reader().Records(ctx, 0) {
 		check(err)
 		fmt.Printf("%d %s %s\n", rec.Offset, rec.Key, rec.Value)

@@ -1,7 +1,8 @@
 // Package tablelog is a log in an SQLite table with an integer primary key: what
 // one would use without evlog, behind the interface that consumers take
-// (cursor.Log). A project can start with it and move to files when it has to;
-// Append of one and Records of the other copy a log either way.
+// (cursor.Log). A project can start with it and move to files when it has to:
+// AppendExact of one and Records of the other copy a log either way, as the
+// commands "evlog append --from-table" and "evlog cat --to-table" do.
 //
 // What it has that a directory of files has not: several processes may append,
 // and AppendTx appends in a transaction of the application's own, together with
