@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -89,6 +90,9 @@ func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	l, err := evlog.Open(ctx, dir, c.options())
+	if errors.Is(err, evlog.ErrBadOptions) {
+		return usageOf(cmd, err) // they come from flags, and from what is stored
+	}
 	if err != nil {
 		return err
 	}
