@@ -178,7 +178,7 @@ func (t *logTable) Commit() error {
 // asked for it, whoever holds the transaction does not know that it has ended: what
 // is inserted next would be committed at once. So it is refused.
 func (t *logTable) Rollback() error {
-	if t.held && t.transaction == "" {
+	if t.transaction == "BEGIN" || t.transaction == "" && t.held {
 		t.dead = fmt.Errorf("sqldriver: %w", ErrRolledBack)
 	}
 	t.session.abandon()

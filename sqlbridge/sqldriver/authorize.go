@@ -33,7 +33,12 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 	case sqlite.AuthTransaction:
 		s.transaction = arg1
 		return nil
-	case sqlite.AuthRecursive, sqlite.AuthSavepoint:
+	case sqlite.AuthSavepoint:
+		if arg1 == "BEGIN" && s.why == "" && !s.inTransaction() {
+			return notAllowed("SAVEPOINT outside of a transaction: begin one first")
+		}
+		return nil
+	case sqlite.AuthRecursive:
 		return nil
 	case sqlite.AuthFunction:
 		switch name := strings.ToLower(arg2); name {

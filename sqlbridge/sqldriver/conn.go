@@ -124,6 +124,23 @@ func (s *session) leave(err error) error {
 // Unwrap is the connection of modernc.org/sqlite beneath, for what only it has.
 func (c *conn) Unwrap() driver.Conn { return c.inner }
 
+// follow is the session's for a text of one statement or more. Which of them failed
+// is not known: where one was BEGIN, SQLite says whether it has begun.
+func (c *conn) follow(err error) {
+	s := c.s
+	if s.transaction == "BEGIN" && err != nil && !s.held {
+		cause := s.err
+		if _, inside := c.inner.ExecContext(s.base, "BEGIN", nil); inside != nil || s.dead != nil {
+			s.hold()
+		} else if _, err := c.inner.ExecContext(s.base, "ROLLBACK", nil); err != nil {
+			cause = err
+		}
+		s.err = cause
+		return
+	}
+	s.follow(s.transaction, err)
+}
+
 // PrepareContext implements driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	collates := mentionsCollate(query)
@@ -149,7 +166,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 	c.s.enterText(ctx, mentionsCollate(query))
 	r, err := c.inner.ExecContext(ctx, query, args)
-	c.s.follow(c.s.transaction, err)
+	c.follow(err)
 	return r, c.s.leave(err)
 }
 
@@ -169,7 +186,7 @@ func (c *conn) plain(query string) plainInsert {
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.s.enterText(ctx, mentionsCollate(query))
 	r, err := c.inner.QueryContext(ctx, query, args)
-	c.s.follow(c.s.transaction, err)
+	c.follow(err)
 	if err != nil {
 		return nil, c.s.leave(err)
 	}

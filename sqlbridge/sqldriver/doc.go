@@ -75,10 +75,10 @@
 // when it is committed, not before. From the first INSERT on nobody else can
 // append until the transaction ends; after hold it loses that right and fails with
 // ErrHeldTooLong. An INSERT whose context ends takes its whole transaction with it
-// (ErrRolledBack). A ROLLBACK, also to a savepoint, leaves nothing. After a crash
-// in the middle of a COMMIT the beginning of the transaction may be in the log, as
-// for each batch that was not acknowledged. A transaction is kept in memory until
-// it commits.
+// (ErrRolledBack). A ROLLBACK, also to a savepoint, leaves nothing; a SAVEPOINT
+// begins no transaction of its own. After a crash in the middle of a COMMIT the
+// beginning of the transaction may be in the log, as for each batch that was not
+// acknowledged. A transaction is kept in memory until it commits.
 //
 // A log that needs an open hook, because an outbox writes to it, takes no INSERT
 // (evlog.ErrHookRequired).

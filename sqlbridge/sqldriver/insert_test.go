@@ -289,6 +289,15 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 					require.ErrorContains(t, err, "no transaction is active")
 					require.Equal(t, []string{`"there"`}, mustQuery(t, c, `SELECT value FROM log`))
 				}
+				ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
+				defer cancel()
+				_, err = c.ExecContext(ctx, "BEGIN; INSERT INTO log (value) VALUES ('gone'); "+interrupted)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				_, err = c.ExecContext(p.ctx, insertValue, "must not be there")
+				require.ErrorIs(t, err, sqldriver.ErrRolledBack)
+				_, err = c.ExecContext(p.ctx, "ROLLBACK")
+				require.ErrorContains(t, err, "no transaction is active")
+				require.Equal(t, []string{`"there"`}, mustQuery(t, c, `SELECT value FROM log`))
 				require.NoError(t, c.Close())
 
 				// A transaction that was not interrupted has all of it.
@@ -296,7 +305,7 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 				require.NoError(t, err)
 				mustExec(t, tx, insertValue, "first")
 				mustExec(t, tx, insertValue, "second")
-				ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
+				ctx, cancel = context.WithTimeout(p.ctx, 20*time.Millisecond)
 				defer cancel()
 				_, err = query(ctx, tx, `SELECT count(*) FROM (`+endless+`)`)
 				require.ErrorIs(t, err, context.DeadlineExceeded, "a query changes nothing")
@@ -308,14 +317,34 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 	}
 }
 
-// BEGIN and COMMIT as statements, SAVEPOINT as a transaction of its own.
+// BEGIN and COMMIT as statements. SAVEPOINT is no transaction of its own.
 func TestInsert_Statements(t *testing.T) {
 	_, db := writable(t)
 	c, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	defer c.Close()
 	mustExec(t, c, `BEGIN; INSERT INTO log (value) VALUES ('0'); INSERT INTO log (value) VALUES ('1'); COMMIT`)
-	mustExec(t, c, `SAVEPOINT a; INSERT INTO log (value) VALUES ('2'); RELEASE a`)
+	mustExec(t, c, `BEGIN; SAVEPOINT a; INSERT INTO log (value) VALUES ('2'); RELEASE a; COMMIT`)
+	for _, q := range []string{`SAVEPOINT a`, `BEGIN; COMMIT; SAVEPOINT a`, `BEGIN; ROLLBACK; SAVEPOINT a`} {
+		_, err = c.ExecContext(t.Context(), q)
+		require.ErrorIs(t, err, sqldriver.ErrNotAllowed, q)
+		require.ErrorContains(t, err, "SAVEPOINT outside of a transaction")
+	}
+	mustExec(t, c, `BEGIN`)
+	_, err = c.ExecContext(t.Context(), `ROLLBACK; SAVEPOINT a`)
+	require.ErrorIs(t, err, sqldriver.ErrNotAllowed)
+
+	// A text that fails behind its BEGIN has begun a transaction.
+	_, err = c.ExecContext(t.Context(), `BEGIN; INSERT INTO log (value) VALUES (5)`)
+	require.ErrorContains(t, err, "value is a number")
+	mustExec(t, c, `SAVEPOINT a; RELEASE a`)
+	mustExec(t, c, insertValue, "gone")
+	require.Equal(t, []string{"3"}, mustQuery(t, c, `SELECT count(*) FROM log`))
+	mustExec(t, c, `ROLLBACK`)
+	_, err = c.ExecContext(t.Context(), `BEGIN nonsense`)
+	require.ErrorContains(t, err, "syntax error")
+	_, err = c.ExecContext(t.Context(), `ROLLBACK`)
+	require.ErrorContains(t, err, "no transaction is active", "nothing was begun")
 	mustExec(t, c, `BEGIN IMMEDIATE`)
 	mustExec(t, c, insertValue, "gone")
 	mustExec(t, c, `ROLLBACK`)

@@ -83,6 +83,18 @@ func (s *session) release() {
 	}
 }
 
+// inTransaction reports whether the statement being compiled is in a transaction.
+// One that a SAVEPOINT began would not be known.
+func (s *session) inTransaction() bool {
+	switch s.transaction {
+	case "":
+		return s.held
+	case "BEGIN":
+		return true
+	}
+	return false
+}
+
 // look returns the view, which is taken with the first look at it.
 func (s *session) look() (*view, error) {
 	if s.view.taken {
