@@ -16,7 +16,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals golden check soak
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs golden check soak
 
 build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
@@ -83,6 +83,10 @@ bench-compare: ## this tree against BASE=HEAD~1, COUNT=10 runs each
 
 bench-rivals: ## other logs and databases beside evlog, one table: BENCH=regexp, COUNT=10 rounds
 	cd internal/bench/rivals && $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(COUNT)x -timeout 3h .
+
+bench-rivals-programs: ## what bench-rivals needs for those in Rust and on the JVM, where there are cargo and maven
+	cd internal/bench/rivals && if command -v cargo; then cargo build --release --locked --manifest-path rust/Cargo.toml; fi
+	cd internal/bench/rivals && if command -v mvn; then mvn -q -B -f jvm/pom.xml prepare-package; fi
 
 golden: ## the logs that earlier versions wrote are still read as they were
 	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...

@@ -6,6 +6,7 @@
 //
 //	make bench-rivals                       # all, half an hour; one table at the end
 //	make bench-rivals BENCH=Append COUNT=20 # some of it, more rounds
+//	make bench-rivals-programs              # before it, for Rust and the JVM
 //	go test .                               # does each system keep what it is given
 //
 // Each system is a log: records are appended, their offsets begin at 0, and the
@@ -21,6 +22,15 @@
 //	nats        github.com/nats-io/nats-server, JetStream, Apache-2.0
 //	sqlite-cgo  github.com/mattn/go-sqlite3, MIT; left out where there is no cgo
 //
+// Those of other languages are driven by programs of ours, in rust and jvm, which
+// make bench-rivals-programs builds where cargo or maven are; the others are left
+// out:
+//
+//	kafko       crate kafko, MIT or Apache-2.0
+//	streambed   crate streambed-logged, Apache-2.0
+//	chronicle   net.openhft:chronicle-queue, Apache-2.0
+//	kafka       org.apache.kafka:kafka-storage, the log in a broker, Apache-2.0
+//
 // NAME+group is a system inside a group commit written by hand, where it has none.
 //
 // # Rows
@@ -33,10 +43,10 @@
 //	Append       durable, callers that append a record each and wait
 //	AppendBatch  durable, batches of 1,000
 //	Enqueue      without a sync. evlog and the limit gather records in memory and
-//	             write them behind the caller's back; the others write in each call,
-//	             pebble and badger to their memtables as well
-//	Scan         all records in order, from the page cache. bbolt, tidwall and SQLite
-//	             check nothing, the limit and evlog check every record
+//	             write them behind the caller's back, so do pebble and streambed;
+//	             chronicle copies them into a mapped file; the others write in each call
+//	Scan         all records in order, from the page cache. bbolt, tidwall, raft-wal,
+//	             chronicle and SQLite check nothing, the limit and evlog every record
 //	Get          random offsets, warm. tidwall has the whole log in memory
 //	Open         until the last of a million records has been read
 //	Drop         the older half; badger and bbolt give no space back, pebble and SQLite

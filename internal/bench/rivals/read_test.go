@@ -45,6 +45,9 @@ func BenchmarkScan(b *testing.B) {
 				}
 				sides = append(sides, s)
 			}
+			for _, p := range programs {
+				sides = append(sides, p.scanning(b, c.records, c.valueBytes))
+			}
 			row(b, fmt.Sprintf("scan, %d B", c.valueBytes), "a record", sides...)
 		})
 	}

@@ -20,7 +20,7 @@ import (
 func all() []rival { return append([]rival{least, self}, rivals...) }
 
 // leftOut says which systems are not measured, and why.
-var leftOut = []string{"klevdb: github.com/klev-dev/klevdb could not be had from the module proxy when this was written"}
+var leftOut = []string{"klevdb: the module proxy did not have github.com/klev-dev/klevdb when this was written"}
 
 // result is a row of the table.
 type result struct {
@@ -89,6 +89,9 @@ func writeTable(out io.Writer, loadBefore string) {
 	fmt.Fprintln(out, "\nwhat is checked of a record that is read:")
 	for _, r := range all() {
 		fmt.Fprintf(out, "  %s: %s\n", r.name, r.checks)
+	}
+	for _, p := range programs {
+		fmt.Fprintf(out, "  %s: %s\n", p.name, p.checks)
 	}
 	for _, what := range leftOut {
 		fmt.Fprintln(out, "not measured:", what)
