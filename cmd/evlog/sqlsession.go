@@ -32,6 +32,9 @@ func (s *sqlSession) run(ctx context.Context, text string) error {
 	if isDot(text) {
 		return s.dot(ctx, strings.Fields(text))
 	}
+	if strings.IndexByte(text, 0) >= 0 {
+		return errors.New("a NUL in a statement: SQLite would read up to it") // and leave out the rest
+	}
 	return sqlError(ctx, text, s.query(ctx, text))
 }
 
