@@ -57,9 +57,10 @@ type opened struct {
 // journal_mode=OFF or MEMORY, is ErrUnsafe: a crash leaves transactions in part.
 //
 // db belongs to the caller. Its settings go into the data source name: a PRAGMA
-// by db.Exec reaches one of its connections. The application may commit with
-// synchronous=NORMAL: the relay's own transactions are synced, and what the
-// application committed before with them.
+// by db.Exec reaches one of its connections. With a WAL the application may commit
+// with synchronous=NORMAL: the relay's own transactions are synced, and what the
+// application committed before with them. With a rollback journal SQLite itself
+// does not survive every power failure then: Options.Logger is told.
 func Open(ctx context.Context, db *sql.DB, opts *Options) (*Box, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -105,6 +106,9 @@ func (b *Box) check(ctx context.Context) error {
 	b.info, _ = os.Stat(s.File) // a VFS of the driver's may have it elsewhere
 	if s.Synchronous == "OFF" {
 		b.logger.Warn("outbox: with synchronous=OFF a power failure can damage the database")
+	}
+	if s.JournalMode != "wal" && s.Synchronous == "NORMAL" {
+		b.logger.Warn("outbox: with synchronous=NORMAL and a rollback journal a power failure can damage the database; FULL and a WAL do not")
 	}
 	if s.JournalMode == "wal" && s.Version.LosesCommits() {
 		b.logger.Warn("outbox: this SQLite can lose committed transactions in WAL mode (fixed in 3.51.3, 3.50.7 and 3.44.6)",

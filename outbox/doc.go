@@ -12,8 +12,8 @@
 //     never if not, whatever crashes when: the process, or the machine.
 //   - Records come in the order of the commits, and within a transaction in the
 //     order of Put. Rows that were parked come later.
-//   - The application may commit with synchronous=NORMAL: no event is in the log
-//     whose transaction a power failure takes back.
+//   - With a WAL the application may commit with synchronous=NORMAL: no event is
+//     in the log whose transaction a power failure takes back.
 //   - Any number of processes may put events into the database. One of them has
 //     the log open, and relays.
 //   - A log or a database that was deleted, made anew or replaced by an older copy

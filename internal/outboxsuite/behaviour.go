@@ -36,6 +36,7 @@ func runBehaviour(t *testing.T, driver string, m Mode) {
 		{"reopening_ends", behaveReopeningEnds},
 		{"reopening_closes", behaveReopeningCloses},
 		{"journal", behaveJournal},
+		{"warns", behaveWarns},
 		{"relay_row_deleted", behaveRelayRow},
 		{"rows_deleted", behaveRowsDeleted},
 		{"log_hook", behaveHook},

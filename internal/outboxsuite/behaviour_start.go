@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"syscall"
 	"time"
 
@@ -153,6 +155,29 @@ func behaveJournal(e *env) error {
 		return err
 	}
 	return first(is(e.box.Run(e.ctx, log), outbox.ErrUnsafe), set(e.m.Journal))
+}
+
+// Settings with which a power failure can damage the database are logged.
+func behaveWarns(e *env) error {
+	for want, m := range map[string]Mode{
+		"synchronous=NORMAL and a rollback journal": {Journal: "DELETE", Sync: "NORMAL"},
+		"synchronous=OFF": {Journal: "WAL", Sync: "OFF"},
+		"":                {Journal: "WAL", Sync: "NORMAL"},
+	} {
+		db, err := sql.Open(e.driver, m.dsn(e.path+m.Journal+m.Sync, 5000))
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		_, err = outbox.Open(e.ctx, db, &outbox.Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		if err := first(err, db.Close()); err != nil {
+			return err
+		}
+		if !strings.Contains(text.String(), want) || want == "" && text.Len() > 0 {
+			return wrongf("%s: %q", m, text.String())
+		}
+	}
+	return nil
 }
 
 // Somebody has deleted the relay's row, and with it what is known of an open

@@ -73,9 +73,17 @@ func TestOutbox_Crash(t *testing.T) {
 			t.Parallel()
 			base := newBase(t, c)
 			if !c.bad {
+				runs, damaged := 0, 0
 				evtest.Seeds(t, 10_000, func(t *testing.T, seed uint64) {
-					require.NoError(t, crashRun(t, c, base, seed))
+					err := crashRun(t, c, base, seed)
+					if runs++; errors.Is(err, errDamaged) {
+						damaged++
+						return
+					}
+					require.NoError(t, err)
 				})
+				t.Logf("%d runs; in %d of them SQLite has damaged the database", runs, damaged)
+				require.Less(t, damaged, 2+runs/20)
 				return
 			}
 			runs, found := evtest.Count(500), map[string]int{}
@@ -213,6 +221,10 @@ func crashRun(t *testing.T, c crashCase, base *vfs.Mem, seed uint64) error {
 	for life := range lives {
 		last := life == lives-1
 		w := openWorld(t, c, mem, rng.Uint64())
+		if !w.intact() {
+			w.close()
+			return errDamaged
+		}
 		switch {
 		case last:
 		case rng.IntN(2) == 0 || c.tail:
@@ -242,6 +254,22 @@ func crashRun(t *testing.T, c crashCase, base *vfs.Mem, seed uint64) error {
 	w := openWorld(t, c, mem.KillImage(), seed)
 	defer w.close()
 	return w.check(led)
+}
+
+// errDamaged: the power failure has damaged the database, which SQLite's journal
+// is there to undo. It does not always succeed with a rollback journal and
+// synchronous=NORMAL (TestDisk_SQLiteAlone). Such a run says nothing about the
+// outbox.
+var errDamaged = errors.New("the database is damaged")
+
+// intact looks for that, where it can be.
+func (w *world) intact() bool {
+	if w.c.journal == "wal" || w.c.app != "NORMAL" {
+		return true
+	}
+	w.disk.synced = nil
+	defer func() { w.disk.synced = w.synced }()
+	return intact(w.db)
 }
 
 // live runs application, relay and others until all is done, or the cut is met.
