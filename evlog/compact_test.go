@@ -2,7 +2,9 @@ package evlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"testing"
@@ -30,8 +32,24 @@ func purging() *evlog.CompactOptions {
 func compact(t testing.TB, p place, l *evlog.Log, o *evlog.CompactOptions) *evlog.CompactReport {
 	t.Helper()
 	rep, err := l.Compact(p.ctx, o)
+	for range 200 {
+		if !windowsRules || !inUse(rep, err) {
+			break
+		}
+		time.Sleep(time.Millisecond) // the housekeeper looks at a segment
+		before := rep
+		rep, err = l.Compact(p.ctx, o)
+		rep.Changes = append(before.Changes, rep.Changes...)
+		rep.Superseded, rep.Tombstones = rep.Superseded+before.Superseded, rep.Tombstones+before.Tombstones
+		rep.Before = before.Before
+	}
 	require.NoError(t, err)
 	return rep
+}
+
+// inUse reports whether a compaction left something that somebody has open.
+func inUse(rep *evlog.CompactReport, err error) bool {
+	return errors.Is(errors.Join(append(rep.Refused, err)...), fs.ErrPermission)
 }
 
 // newestOf is what a compaction leaves of recs, by brute force: what lies at or
@@ -118,16 +136,20 @@ func TestCompact_AgainstBruteForce(t *testing.T) {
 			want = newestOf(want, activeBase(t, p), purge)
 			dry := *o
 			dry.DryRun = true
+			r = p.lets(t, r)
 			planned := compact(t, p, l, &dry)
 			require.False(t, planned.Executed)
 			rep := compact(t, p, l, o)
-			planned.Executed, planned.Passes = rep.Executed, rep.Passes
-			require.Equal(t, planned, rep, "seed %d: the dry run said otherwise", seed)
+			if !windowsRules {
+				planned.Executed, planned.Passes = rep.Executed, rep.Passes
+				require.Equal(t, planned, rep, "seed %d: the dry run said otherwise", seed)
+			}
 			if len(want) > 0 {
 				checkReader(t, p.ctx, r, want, g.Rng)
 			}
 			sameRecs(t, want, p.image(t).Reader().Recs, "seed %d", seed)
 			p.verified(t)
+			r = p.lets(t, r)
 			soon(t, "a second run writes nothing, once the housekeeper is done", func() bool {
 				changed := writes(m)
 				again := compact(t, p, l, o)
@@ -272,6 +294,7 @@ func TestCompact_MergesSmallNeighbours(t *testing.T) {
 		before := p.image(t).Bases()
 		require.Greater(t, len(before), 5)
 		half := take(t, r.Records(p.ctx, 0), 50)
+		r = p.lets(t, r)
 		rep := compact(t, p, l, fast())
 		after := p.image(t).Bases()
 		require.Equal(t, []uint64{before[0], before[len(before)-1]}, after)
@@ -527,6 +550,9 @@ func TestCompact_MergesAfterTheGrace(t *testing.T) {
 
 // Retention removes a segment that is being compacted: it does not come back.
 func TestCompact_SegmentRemovedMeanwhile(t *testing.T) {
+	if windowsRules {
+		t.Skip("what is being read cannot be removed: see TestRetainer_WindowsRules")
+	}
 	for at := 1; ; at++ {
 		p, _ := inMem(t)
 		l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20})

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/evlog/evlogtest"
 	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
 )
 
@@ -257,6 +259,23 @@ func TestCompact_SegmentInUse(t *testing.T) {
 	require.Len(t, p.all(t), 1)
 }
 
+// A dry run closes what it opens: by the rules of Windows nothing that it looked
+// at could be replaced otherwise.
+func TestCompact_DryRunLeavesNothingOpen(t *testing.T) {
+	m := vfs.NewMem()
+	q, p := onFS(t, m), onFS(t, vfs.Windows(m))
+	worn(t, p)
+	l := p.open(t, &evlog.Options{NoPreallocate: true})
+	quiet(t, q)
+	dry := purging()
+	dry.DryRun = true
+	plan := compact(t, p, l, dry)
+	require.NotEmpty(t, plan.Changes)
+	rep := compact(t, p, l, purging())
+	require.Empty(t, rep.Refused)
+	require.Equal(t, plan.Superseded, rep.Superseded)
+}
+
 // The writer compacts by itself: when enough is dirty, when what is dirty has
 // been so for the length of the grace, and when a grace is over; a quiet active
 // segment is rolled for it.
@@ -324,5 +343,40 @@ func TestCompact_EmptyNeighbourLeavesNoGap(t *testing.T) {
 			return
 		}
 		require.ErrorIs(t, err, vfs.ErrCut)
+	}
+}
+
+// The index of a segment that was rolled waits for the housekeeper's turn. If
+// compaction has been through the segment by then, what it noted stays.
+func TestCompact_NoteOutlivesTheRollsIndex(t *testing.T) {
+	m := vfs.NewMem()
+	var mu sync.Mutex
+	written, looked := false, false
+	looks, goOn := make(chan struct{}), make(chan struct{})
+	p := onFS(t, vfs.Inject(m, func(op vfs.Op) error {
+		mu.Lock()
+		written = written || op.Kind == vfs.OpRename && strings.HasPrefix(op.Name, evtest.IndexFile(0))
+		first := written && !looked && op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(0)
+		looked = looked || first
+		mu.Unlock()
+		if first { // for the filter; it holds no lock
+			close(looks)
+			<-goOn
+		}
+		return nil
+	}))
+	l := p.open(t, &evlog.Options{Clock: evlogtest.NewClock(noon), NoPreallocate: true, SegmentBytes: 20})
+	appendEach(t, p.ctx, l, rec("a", strings.Repeat("1", 100)))
+	require.NoError(t, l.Roll(p.ctx))
+	inTime(t, "the housekeeper looks at segment 0", looks)
+	appendEach(t, p.ctx, l, rec("b", "2"))
+	require.NoError(t, l.Roll(p.ctx))
+	compact(t, p, l, fast())
+	close(goOn)
+	require.NoError(t, l.Close())
+	for _, base := range []uint64{0, 1} {
+		h, err := format.ParseIndexHeader(onFS(t, m).image(t)[evtest.IndexFile(base)])
+		require.NoError(t, err)
+		require.Equal(t, noon.UnixMilli(), h.CleanedMS, "segment %d", base)
 	}
 }

@@ -232,7 +232,7 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 	rng := evtest.Rand(seed)
 	var dropped, merged uint64
 	runs, removed := 0, 0
-	for ; time.Now().Before(end); runs++ {
+	for ; time.Now().Before(end) || merged == 0 || removed == 0; runs++ {
 		for range 1 + rng.IntN(200) {
 			i := rng.IntN(liveKeys)
 			newest[i] = put(liveKey(i), true)

@@ -430,6 +430,8 @@ func (c *compaction) finish(ctx context.Context, i int) error {
 		if err != nil {
 			return wrap("compact: replace "+pathOf(c.dir, format.SegmentName(s.base)), err)
 		}
+	} else {
+		r.discard()
 	}
 	s.size, s.tombs, s.cleanedMS, s.vouched = r.kept, r.tombs, cleaned, true
 	c.report.Superseded += change.Superseded

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,7 +39,26 @@ func inMem(t testing.TB) (place, *vfs.Mem) {
 }
 
 func onFS(t testing.TB, fsys vfs.FS) place {
-	return place{ctx: vfs.NewContext(t.Context(), fsys), dir: "/data/log", fsys: fsys}
+	p := place{ctx: vfs.NewContext(t.Context(), fsys), dir: "/data/log", fsys: fsys}
+	if m, ok := fsys.(*vfs.Mem); ok && windowsRules {
+		p.ctx = vfs.NewContext(t.Context(), vfs.Windows(m)) // what the test itself does is done from outside
+	}
+	return p
+}
+
+// windowsRules has the tests in memory run by the rules that Windows has for open
+// files: EVLOG_RULES=windows.
+var windowsRules = os.Getenv("EVLOG_RULES") == "windows"
+
+// lets returns a reader that keeps nobody from replacing what it has read: another
+// one, by the rules of Windows.
+func (p place) lets(t testing.TB, r *evlog.Reader) *evlog.Reader {
+	t.Helper()
+	if !windowsRules {
+		return r
+	}
+	require.NoError(t, r.Close())
+	return p.reader(t, nil)
 }
 
 // on is the same directory through another file system.

@@ -24,7 +24,8 @@ type walker struct {
 	fr       frames
 	segments listing // made before seg was opened
 	ahead    int64   // what to read at once; 0 is no opinion
-	doubts   int     // findings since the last record that have to be looked at again
+	doubts   int     // how often found was met, since the last record
+	found    finding // what was met last
 
 	onBehind func(*OffsetError) bool // ReaderOptions.OnBehind; nil: never go on
 }
@@ -361,13 +362,28 @@ const maxVanished = 100
 // agree say that something is wrong.
 const maxDoubts = 2
 
+// finding is what a walker doubts.
+type finding struct {
+	base  uint64
+	pos   int64
+	next  uint64
+	cause string
+}
+
 // doubt looks again, from a fresh listing and a fresh file, and reports cause
-// when that leads to the same place.
+// when that leads to the same place, for the same reason. Findings that differ say
+// that somebody is at work.
 func (w *walker) doubt(ctx context.Context, cause error) error {
+	found := finding{w.seg.base, w.fr.pos, w.next, cause.Error()}
+	if found != w.found {
+		w.found, w.doubts = found, 0
+	}
 	if w.doubts++; w.doubts > maxDoubts {
 		return fmt.Errorf("evlog: read %w", corrupt(w.r.dir, w.seg.base, w.fr.pos, w.next, cause))
 	}
-	w.r.drop(w.seg)
+	// Another file of that name may be cached than the one that was read, with an
+	// index that is older than a merge.
+	w.r.forget(w.seg.base)
 	w.leave()
 	return w.relist(ctx)
 }

@@ -9,6 +9,7 @@ import (
 type compacted struct {
 	on         bool // it may be at work
 	tombstones bool // they may go as well
+	always     bool // both are so for good
 	// What was gone after a crash. If a sync had failed before, it may have been
 	// gone in the page cache alone, and be back after the next crash.
 	ghosts map[uint64]Rec
@@ -31,6 +32,77 @@ func (m *Model) Compacting(tombstones bool) {
 	m.compact.tombstones = m.compact.tombstones || tombstones
 }
 
+// CompactingAlways notes that compaction goes on in the background, tombstones
+// included, for as long as the log is open.
+func (m *Model) CompactingAlways() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.compact.on, m.compact.tombstones, m.compact.always = true, true, true
+}
+
+// MayLack reports whether compaction or retention may have removed a settled
+// record.
+func (m *Model) MayLack(r Rec) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.Offset < m.due || m.mayLackLocked(r, m.keysLocked(nil))
+}
+
+// CheckLatest checks the answer to a question for a key's newest record: never
+// one older than the newest that is settled, and none only where that was deleted
+// or may be gone.
+func (m *Model) CheckLatest(key string, got Rec, found bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest, some := m.keysLocked(nil).settled[key]
+	switch {
+	case found && got.Offset < max(newest.Offset, m.compact.deleted[key]):
+		return fmt.Errorf("the latest of key %q is %v, though %v is newer, or it was deleted at %d", key, got, newest, m.compact.deleted[key])
+	case found:
+		return m.checkOneLocked(got)
+	case !some || newest.Offset < m.due || m.compact.tombstones && m.mayBeDeletedLocked(key, newest):
+		return nil
+	}
+	return fmt.Errorf("key %q has no record, though its newest is %v", key, newest)
+}
+
+// CheckTable checks what a table says of a key: the same, but that it does not
+// have deleted keys, and may have what retention took. Where tombstones go without
+// a grace, a deletion may never be heard of.
+func (m *Model) CheckTable(key string, got Rec, found, noGrace bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest, some := m.keysLocked(nil).settled[key]
+	deleted := m.compact.deleted[key]
+	if some && len(newest.Value) == 0 {
+		deleted = max(deleted, newest.Offset)
+	}
+	switch {
+	case found && len(newest.Value) > 0 && got.Offset < newest.Offset:
+		return fmt.Errorf("key %q is %v, though its newest record is %v", key, got, newest)
+	case found && got.Offset < deleted && !noGrace:
+		return fmt.Errorf("key %q is %v, though it was deleted at %d", key, got, deleted)
+	case found && got.Offset < max(deleted, m.due):
+		return nil
+	case found:
+		return m.checkOneLocked(got)
+	case !some || newest.Offset < m.due || m.mayBeDeletedLocked(key, newest):
+		return nil
+	}
+	return fmt.Errorf("key %q has no value, though its newest record is %v", key, newest)
+}
+
+// mayBeDeletedLocked reports whether a key's newest record, which is settled, or
+// a later one that is not, is a tombstone.
+func (m *Model) mayBeDeletedLocked(key string, newest Rec) bool {
+	for off, r := range m.pending {
+		if off > newest.Offset && string(r.Key) == key && len(r.Value) == 0 {
+			return true
+		}
+	}
+	return len(newest.Value) == 0
+}
+
 // Compacted checks what can be read after a compaction has ended, and takes it
 // for all there is: what is missing now must never be back.
 func (m *Model) Compacted(recs []Rec) error {
@@ -49,7 +121,8 @@ func (m *Model) adoptLocked(recs []Rec, doubtful bool) {
 	if !c.on {
 		return
 	}
-	c.on, c.tombstones = false, false
+	c.on, c.tombstones = c.always, c.always
+	doubtful = doubtful || c.always // a replacement may not be synced yet
 	there := map[uint64]bool{}
 	highest := uint64(0)
 	for _, r := range recs {
@@ -121,7 +194,7 @@ func (m *Model) checkKeysLocked(k keys, lowest uint64) error {
 		switch there, ok := k.there[key]; {
 		case ok && there.Offset < newest.Offset:
 			return fmt.Errorf("%v is back: its key's newest record is %v", there, newest)
-		case !ok && len(newest.Value) > 0:
+		case !ok && len(newest.Value) > 0 && !(m.compact.tombstones && m.mayBeDeletedLocked(key, newest)):
 			return fmt.Errorf("key %q is lost: its newest record is %v", key, newest)
 		}
 	}

@@ -125,6 +125,21 @@ func (g *Gen) key() []byte {
 	return fmt.Appendf(nil, "key-%d", g.Rng.IntN(max(1, g.Keys)))
 }
 
+// AllKeys returns all keys that records may have, the empty one aside.
+func (g *Gen) AllKeys() [][]byte {
+	all := [][]byte{{0, 255, 0}, {0, 255, 1}, {0, 255, 2}}
+	for i := range max(1, g.Keys) {
+		all = append(all, fmt.Appendf(nil, "key-%d", i))
+	}
+	return all
+}
+
+// Key returns one of them.
+func (g *Gen) Key() []byte {
+	all := g.AllKeys()
+	return all[g.Rng.IntN(len(all))]
+}
+
 func (g *Gen) value() []byte {
 	var size int
 	switch g.Rng.IntN(10) {
