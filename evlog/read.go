@@ -139,7 +139,7 @@ func (w *walker) cut(batch *[batchRecords]Record, run []byte) (n int, rest []byt
 			continue
 		}
 		w.doubts = 0
-		batch[n].set(rec)
+		batch[n].set(rec, &w.time)
 		n++
 	}
 	return n, run

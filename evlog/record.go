@@ -107,15 +107,26 @@ func nilIfEmpty(b []byte) []byte {
 
 // recordOf reads a whole checked record; Key and Value point into b.
 func recordOf(b []byte) (r Record) {
-	r.set(b)
+	var last lastTime
+	r.set(b, &last)
 	return r
 }
 
+// lastTime is the time of the record before: the next one's is most often the
+// same, and making it anew takes longer than the rest of a small record.
+type lastTime struct {
+	ms   int64
+	time time.Time // zero: of none
+}
+
 // set is recordOf into what is there: one copy less.
-func (r *Record) set(b []byte) {
+func (r *Record) set(b []byte, last *lastTime) {
 	h := format.ParseHeader(b)
+	if h.TimeMS != last.ms || last.time.IsZero() {
+		last.ms, last.time = h.TimeMS, timeOf(h.TimeMS)
+	}
 	r.Offset = h.Offset
-	r.Time = timeOf(h.TimeMS)
+	r.Time = last.time
 	r.Schema = h.Schema
 	r.Key = nilIfEmpty(h.Key(b))
 	r.Value = nilIfEmpty(h.Value(b))

@@ -22,10 +22,11 @@ type walker struct {
 
 	seg      *segFile // being read; nil: to be found
 	fr       frames
-	segments listing // made before seg was opened
-	ahead    int64   // what to read at once; 0 is no opinion
-	doubts   int     // how often found was met, since the last record
-	found    finding // what was met last
+	segments listing  // made before seg was opened
+	ahead    int64    // what to read at once; 0 is no opinion
+	time     lastTime // of the record before
+	doubts   int      // how often found was met, since the last record
+	found    finding  // what was met last
 
 	onBehind func(*OffsetError) bool // ReaderOptions.OnBehind; nil: never go on
 }
