@@ -77,6 +77,13 @@
 //	OutboxBacklog
 //	             a relay is killed with 10,000 rows before it: from opening again
 //	             to the last one
+//	Compact      one op is one record before; half of them go. stays=second: nothing of
+//	             the first half; stays=scattered: half of each segment, so that small
+//	             neighbours are merged, which copies once more. The limit copies all:
+//	             read, checksum, write, fsync
+//	AppendBesideCompact, AppendBesideFilters
+//	             durable, one caller, while a compaction runs, or while the indexes of
+//	             old segments are made; the limit is the same beside nothing
 //	Retain       dropping the older half of a million records; one op is all of it.
 //	             The limit is the same unlinks and syncs of the directory
 //	AppendWhileRetaining
