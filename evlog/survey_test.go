@@ -101,6 +101,24 @@ func TestTimeRanges_LeavesOut(t *testing.T) {
 	}
 }
 
+// The last record of a prefix may be compacted away. Then the one behind it, in the
+// same file, ends the reading.
+func TestPrefix_LastRecordCompacted(t *testing.T) {
+	p, _ := inMem(t)
+	l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, NoPreallocate: true})
+	want := appendEach(t, p.ctx, l, rec("a", "1"), rec("b", "1"))
+	prefix, err := l.Reader().Prefix(p.ctx)
+	require.NoError(t, err)
+	appendEach(t, p.ctx, l, rec("b", "2"), rec("c", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	require.EqualValues(t, 1, compact(t, p, l, fast()).Superseded)
+	apart(t, "reading", func() {
+		got, err := collect(prefix.Records(p.ctx, 0))
+		require.NoError(t, err)
+		sameRecs(t, want[:1], got)
+	})
+}
+
 // A prefix stays what it was, while the log goes on and rolls.
 func TestPrefix_Stays(t *testing.T) {
 	evtest.Seeds(t, 200, func(t *testing.T, seed uint64) {
