@@ -229,7 +229,25 @@ func (h *housekeeper) check(ctx context.Context, base uint64, pace *pacer) {
 		h.report(base, err)
 		return
 	}
+	if h.vouches(f, base) {
+		return
+	}
 	h.report(base, h.l.rebuildIndex(ctx, f, base, pace))
+}
+
+// vouches reports whether an index that does not match is all that tells of
+// records that are missing at the end of its segment. It stays until repair or
+// Reindex, for verify to see.
+func (h *housekeeper) vouches(f vfs.File, base uint64) bool {
+	lost, ok := missingAtEnd(h.l.dir, base, f, 0)
+	h.l.mu.Lock()
+	gaps := h.l.meta.Gaps
+	h.l.mu.Unlock()
+	if !ok || covered(gaps, lost.To-1, lost.To) {
+		return false // or repair knows
+	}
+	h.l.logger.Warn("records are missing at the end of a closed segment; evlog verify shows how many", "segment", base)
+	return true
 }
 
 // Reindex writes the index of every closed segment anew, keeping what the old

@@ -200,6 +200,7 @@ func (p *repairer) segment(ctx context.Context, i int, base uint64) (int64, erro
 	if err == nil && res.err != io.EOF {
 		d.intact, err = countIntact(ctx, f, res)
 	}
+	d.lost, _ = missingAtEnd(p.dir, base, f, res.next)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, wrap("repair", err)
 	}
@@ -214,7 +215,8 @@ func (p *repairer) segment(ctx context.Context, i int, base uint64) (int64, erro
 // damage is where a segment's valid prefix ends, and what stands behind.
 type damage struct {
 	scanResult
-	intact uint64 // valid records
+	intact uint64      // valid records
+	lost   OffsetRange // missing behind an end that looks whole; empty: none
 }
 
 // claimedEnd is where the segment's index says that it ends; 0 if it does not.
@@ -233,6 +235,12 @@ func (p *repairer) closed(base, next, end uint64, res damage) {
 		gap := OffsetRange{res.next, max(res.next, next)}
 		p.cut(base, res, gap)
 		return
+	}
+	if gap := res.lost; gap.From < gap.To && !covered(p.meta.Gaps, gap.From, gap.To) {
+		p.step(RepairStep{
+			Path: pathOf(p.dir, format.SegmentName(base)), Pos: res.end, Gap: gap,
+			What: "accept that records at the end of this segment are missing",
+		}, func() error { return p.addGap(gap) })
 	}
 	if end != 0 && end < next && !covered(p.meta.Gaps, end, next) {
 		gap := OffsetRange{end, next}

@@ -251,6 +251,14 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 			info.State, info.Err = SegmentDamaged, corrupt(v.r.dir, base, p.Pos, p.Offset, p.Err)
 		}
 	}
+	if lost, ok := missingAtEnd(v.r.dir, base, f, res.next); ok && !active && res.err == io.EOF && !v.r.inGap(lost.From, lost.To) {
+		p := Problem{
+			Fatal: true, Path: pathOf(v.r.dir, format.SegmentName(base)), Pos: res.end, Offset: lost.From,
+			LostOffsets: lost.To - lost.From, Err: errCutAtRecord,
+		}
+		problems = append(problems, p)
+		info.State, info.Err = SegmentDamaged, corrupt(v.r.dir, base, p.Pos, p.Offset, p.Err)
+	}
 	problems = append(problems, v.checkIndex(entries, &info, b, res, active)...)
 	if filter.err != nil {
 		problems = append(problems, Problem{Path: pathOf(v.r.dir, format.IndexName(base)), Err: filter.err})
