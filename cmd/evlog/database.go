@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/evlog-go/evlog/internal/sqldb"
+	"github.com/evlog-go/evlog/internal/vfs"
 )
 
 // readDatabase calls read with the SQLite database at path, opened for reading.
@@ -134,7 +135,7 @@ func hasJournal(file string) (bool, error) {
 // inWALMode looks at the header of a database. This process has no connection to
 // it: closing the file would drop its locks.
 func inWALMode(file string) bool {
-	f, err := os.Open(file)
+	f, err := vfs.OpenRegular(file)
 	if err != nil {
 		return false // SQLite says why
 	}
@@ -176,7 +177,7 @@ func databaseError(path string, err error) error {
 
 // cannotOpen says why, which SQLite does not.
 func cannotOpen(path string, err error) error {
-	f, openErr := os.Open(path)
+	f, openErr := vfs.OpenRegular(path)
 	if openErr != nil {
 		return openErr
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
 )
 
 func newDumpCommand(a *app) *cobra.Command {
@@ -64,19 +65,16 @@ func (c *dumpCommand) run(cmd *cobra.Command, args []string) (err error) {
 	if err := c.check(cmd, args); err != nil {
 		return err
 	}
-	st, err := os.Stat(args[0])
-	if err != nil {
-		return err
+	f, err := vfs.OpenRegular(args[0])
+	if st, statErr := os.Stat(args[0]); err != nil && statErr == nil && !st.Mode().IsRegular() {
+		err = &hinted{error: fmt.Errorf("%s: not a file", args[0]), hint: "name one file of the log"}
 	}
-	if !st.Mode().IsRegular() {
-		return &hinted{error: fmt.Errorf("%s: not a file", args[0]), hint: "name one file of the log"}
-	}
-	f, err := os.Open(args[0])
 	if err != nil {
 		return err
 	}
 	defer closing(f, &err)
-	if st, err = f.Stat(); err != nil {
+	st, err := f.Stat()
+	if err != nil {
 		return err
 	}
 	if c.at.n > uint64(st.Size()) {

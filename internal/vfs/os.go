@@ -120,7 +120,20 @@ func (d *osDir) OpenFile(name string, flag int, perm fs.FileMode) (File, error) 
 // openRegular opens a file and nothing else: a FIFO would block until somebody
 // opens its other end, and a device have no end.
 func (d *osDir) openRegular(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	f, err := d.root.OpenFile(name, flag|openNonblock, perm)
+	return regular(d.root.OpenFile(name, flag|openNonblock, perm))
+}
+
+// OpenRegular opens the file at path for reading, if it is a regular one.
+func OpenRegular(path string) (*os.File, error) {
+	f, err := regular(os.OpenFile(path, os.O_RDONLY|openNonblock, 0))
+	if errors.Is(err, errNotRegular) || errors.Is(err, syscall.EISDIR) {
+		err = &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return f, err
+}
+
+// regular closes what was opened and is no regular file.
+func regular(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -123,6 +123,10 @@ func TestOS_OpensRegularFilesOnly(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EISDIR)
 	_, err = d.OpenFile("fifo", os.O_RDONLY, 0)
 	require.ErrorContains(t, err, "not a regular file")
+	for _, name := range []string{"fifo", "link", "dir"} {
+		_, err := vfs.OpenRegular(filepath.Join(base, name))
+		requireNamed(t, err, name)
+	}
 }
 
 func TestOS_SameAllocatesNothing(t *testing.T) {
