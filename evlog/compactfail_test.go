@@ -380,3 +380,33 @@ func TestCompact_NoteOutlivesTheRollsIndex(t *testing.T) {
 		require.Equal(t, noon.UnixMilli(), h.CleanedMS, "segment %d", base)
 	}
 }
+
+// A merge may leave a file of the size, and with the closing time, that the name
+// had before. A reader that knows the old one's times must not take it for that.
+func TestCompact_AnotherFileOfTheSameSize(t *testing.T) {
+	p, _ := inMem(t)
+	early, late := time.UnixMilli(1_600_000_000_000), time.UnixMilli(1_700_000_000_000)
+	l := p.open(t, &evlog.Options{Clock: evlogtest.NewClock(noon), SegmentBytes: 200, NoPreallocate: true})
+	for _, r := range []evlog.Record{
+		{Time: early, Key: []byte("a"), Value: []byte("1")},
+		{Time: late, Key: []byte("b"), Value: []byte("2")},
+		{Time: early, Key: []byte("a"), Value: make([]byte, 150)}, // too large to be merged
+	} {
+		appendEach(t, p.ctx, l, r)
+		require.NoError(t, l.Roll(p.ctx))
+	}
+	quiet(t, p)
+	r := p.reader(t, nil)
+	at, err := r.OffsetAt(p.ctx, late)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, at)
+	before := p.image(t)
+	r = p.lets(t, r)
+	compact(t, p, l, fast())
+	after := p.image(t)
+	require.Equal(t, []uint64{0, 2, 3}, after.Bases(), "segment 1 is in segment 0, of which nothing was left")
+	require.Len(t, after[evtest.SegmentFile(0)], len(before[evtest.SegmentFile(0)]))
+	at, err = r.OffsetAt(p.ctx, late)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, at)
+}

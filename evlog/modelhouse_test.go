@@ -88,7 +88,10 @@ func (r *random) askForKeys() {
 			r.fatal(fmt.Errorf("latest of %q: %w", key, err))
 		}
 		if len(key) > 0 {
-			r.fatal(w.model.CheckLatest(string(key), evtest.RecOf(got), err == nil))
+			if err := w.model.CheckLatest(string(key), evtest.RecOf(got), err == nil); err != nil {
+				again, againErr := w.l.Reader().Latest(w.p.ctx, key)
+				r.fatal(fmt.Errorf("%w; asked again: %d, %v\n%s", err, again.Offset, againErr, onFS(r.t, w.m).image(r.t).Describe()))
+			}
 		}
 	}
 	r.historyOf(r.gen.Key())
