@@ -272,6 +272,10 @@ func (c *compaction) refuse(s *closedSegment, pos int64, offset uint64, err erro
 // An index is derived data: what cannot be stored is found out again.
 func (c *compaction) note(s *closedSegment, cleanedMS int64) error {
 	f, err := openSegment(c.dir, s.base)
+	if gone(err) {
+		s.gone = true // by retention
+		return nil
+	}
 	if err != nil {
 		return err
 	}
