@@ -47,6 +47,7 @@ func TestClock_JumpIsKnownAfterReopening(t *testing.T) {
 			p = c.end(t, p, m, l)
 			for at := time.Duration(0); at < 7*day; at += 12 * time.Hour {
 				l = p.open(t, opts)
+				quiet(t, p) // the two are to see the same files
 				plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, evlog.RetainOptions{})
 				require.NoError(t, err)
 				rep, err := l.Retain(p.ctx, evlog.RetainOptions{})

@@ -582,3 +582,30 @@ func TestCompact_SegmentRemovedMeanwhile(t *testing.T) {
 		require.GreaterOrEqual(t, first, uint64(2), "removed at step %d, and back", at)
 	}
 }
+
+// So it is with one that only gets a note that it is clean.
+func TestCompact_CleanSegmentRemovedMeanwhile(t *testing.T) {
+	if windowsRules {
+		t.Skip("what is being read cannot be removed: see TestRetainer_WindowsRules")
+	}
+	for at := 1; ; at++ {
+		p, _ := inMem(t)
+		l := p.open(t, &evlog.Options{SegmentBytes: 1})
+		appendEach(t, p.ctx, l, rec("a", "1"), rec("b", "1"), rec("c", "1"), rec("d", "1"))
+		calls := 0
+		o := fast()
+		o.Progress = func(int64, int64) {
+			if calls++; calls == at {
+				retain(t, p, l, evlog.RetainOptions{Below: 3})
+			}
+		}
+		compact(t, p, l, o)
+		require.NoError(t, l.Close())
+		p.verified(t)
+		if calls < at {
+			require.Greater(t, at, 3)
+			return
+		}
+		require.EqualValues(t, 3, p.image(t).Bases()[0])
+	}
+}

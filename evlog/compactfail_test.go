@@ -168,6 +168,7 @@ func failEachDirectorySync(t *testing.T, segmentBytes int64) {
 		require.NoError(t, err)
 		require.NoError(t, l.Roll(p.ctx))
 		appendEach(t, p.ctx, l, rec("z", "1"))
+		p.settled(t)
 		m.FailSync(vfs.OpDirSync, "", n, errDying)
 		_, err = l.Compact(p.ctx, fast())
 		if err == nil {
@@ -330,6 +331,7 @@ func TestCompact_EmptyNeighbourLeavesNoGap(t *testing.T) {
 		require.NoError(t, l.Roll(p.ctx))
 		require.NoError(t, l.Close())
 		l = p.open(t, &evlog.Options{NoPreallocate: true})
+		p.settled(t)
 		m.SetCut(n)
 		_, err := l.Compact(p.ctx, fast())
 		for seed := range uint64(40) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -49,6 +50,31 @@ func onFS(t testing.TB, fsys vfs.FS) place {
 // windowsRules has the tests in memory run by the rules that Windows has for open
 // files: EVLOG_RULES=windows.
 var windowsRules = os.Getenv("EVLOG_RULES") == "windows"
+
+// reindex writes all indexes anew. By the rules of Windows the housekeeper may have
+// one open for a moment.
+func reindex(t testing.TB, p place, l *evlog.Log) {
+	t.Helper()
+	_, err := l.Reindex(p.ctx, nil)
+	for range 200 {
+		if !windowsRules || !errors.Is(err, fs.ErrPermission) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+		_, err = l.Reindex(p.ctx, nil)
+	}
+	require.NoError(t, err)
+}
+
+// settled waits, by the rules of Windows alone, until the housekeeper has nothing
+// open any more.
+func (p place) settled(t testing.TB) {
+	t.Helper()
+	if windowsRules {
+		quiet(t, p)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
 
 // lets returns a reader that keeps nobody from replacing what it has read: another
 // one, by the rules of Windows.

@@ -167,10 +167,7 @@ func filteredLog(t testing.TB) (evtest.Image, []evtest.Rec) {
 			want = append(want, appendEach(t, p.ctx, l, r)...)
 		}
 	}
-	soon(t, "nobody has an index open", func() bool {
-		_, err := l.Reindex(p.ctx, nil)
-		return err == nil
-	})
+	reindex(t, p, l)
 	require.NoError(t, l.Close())
 	im := p.image(t)
 	requireFilters(t, im)
@@ -183,8 +180,7 @@ func TestKeyFilter_NoKeysIsSaidInTheHeader(t *testing.T) {
 	_, err := l.Append(p.ctx, evlog.Record{Value: []byte("x")})
 	require.NoError(t, err)
 	require.NoError(t, l.Roll(p.ctx))
-	_, err = l.Reindex(p.ctx, nil)
-	require.NoError(t, err)
+	reindex(t, p, l)
 	h, blocks := filterOf(t, p.image(t), 0)
 	require.Equal(t, format.FilterShape{There: true, ID: h.Filter.ID}, h.Filter)
 	require.Empty(t, blocks)
@@ -226,8 +222,7 @@ func TestVerify_KeyFilter(t *testing.T) {
 			require.ErrorContains(t, rep.Problems[0].Err, c.says)
 			require.True(t, strings.HasSuffix(rep.Problems[0].Path, evtest.IndexFile(base)))
 			l := p.open(t, nil)
-			_, err := l.Reindex(p.ctx, nil)
-			require.NoError(t, err)
+			reindex(t, p, l)
 			require.NoError(t, l.Close())
 			require.Empty(t, p.verified(t).Problems)
 		})
@@ -259,8 +254,7 @@ func TestKeyFilter_SegmentChangesMeanwhile(t *testing.T) {
 				return nil
 			}))
 			l := p.open(t, nil)
-			_, err := l.Reindex(p.ctx, nil)
-			require.NoError(t, err)
+			reindex(t, p, l)
 			require.True(t, changed)
 			require.NoError(t, l.Close())
 			// What was built for the old file is not put beside the new one. Meanwhile

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -28,8 +29,7 @@ func keyedLog(t testing.TB, n int) (evtest.Image, []evtest.Rec) {
 		require.NoError(t, l.Roll(p.ctx))
 	}
 	want = append(want, appendEach(t, p.ctx, l, rec("last", "x"))...)
-	_, err := l.Reindex(p.ctx, nil)
-	require.NoError(t, err)
+	reindex(t, p, l)
 	require.NoError(t, l.Close())
 	return p.image(t), want
 }
@@ -304,4 +304,30 @@ func TestBackward_GoesCloseToDamage(t *testing.T) {
 	sameRecs(t, reversed(want)[:len(got)], got)
 	above := len(evtest.EncodeRecs(reversed(got)...))
 	require.Less(t, len(im[name])-at-above, 3*4096)
+}
+
+// Retention takes a key's record while Latest is on its way there, after a newer
+// one was appended to the same active segment.
+func TestLatest_BesideRetention(t *testing.T) {
+	m := vfs.NewMem()
+	p := onFS(t, m)
+	l := p.open(t, &evlog.Options{NoPreallocate: true})
+	appendEach(t, p.ctx, l, rec("k", "1"))
+	require.NoError(t, l.Roll(p.ctx))
+	appendEach(t, p.ctx, l, rec("x", "1"))
+	var once sync.Once
+	q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(1) {
+			once.Do(func() {
+				appendEach(t, p.ctx, l, rec("k", "2"))
+				retain(t, p, l, evlog.RetainOptions{Below: 1})
+			})
+		}
+		return nil
+	}))
+	got, err := q.reader(t, nil).Latest(p.ctx, []byte("k"))
+	require.NoError(t, err, "the key has had a record all the time")
+	require.EqualValues(t, 2, got.Offset)
+	_, err = q.reader(t, nil).Latest(p.ctx, []byte("none"))
+	require.ErrorIs(t, err, evlog.ErrNotFound)
 }

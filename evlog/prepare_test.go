@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
 	"github.com/evlog-go/evlog/internal/vfs"
 )
 
@@ -160,4 +161,29 @@ func syncOfPreparedSpaceFails(t *testing.T) bool {
 	sameRecs(t, want, out.Recs[:len(want)])
 	_ = l.Close()
 	return true
+}
+
+// Whoever prepares space lets the segment go when it is rolled, also where nothing
+// is appended any more: by the rules of Windows it could not be removed, and
+// elsewhere a removal would free no space.
+func TestPrepare_LetsARolledSegmentGo(t *testing.T) {
+	m := vfs.NewMem()
+	var armed atomic.Bool
+	opened := make(chan struct{})
+	p := onFS(t, vfs.Windows(vfs.Inject(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(0) && armed.CompareAndSwap(true, false) {
+			close(opened)
+		}
+		return nil
+	})))
+	l := p.open(t, nil)
+	armed.Store(true)
+	appendEach(t, p.ctx, l, rec("k", "v"))
+	inTime(t, "space is prepared", opened)
+	require.NoError(t, l.Roll(p.ctx))
+	soon(t, "it can be removed", func() bool {
+		_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 1})
+		return err == nil
+	})
+	require.Equal(t, []uint64{1}, onFS(t, m).image(t).Bases())
 }

@@ -550,6 +550,7 @@ func TestRetain_SweepsIndexes(t *testing.T) {
 func TestRetain_ClosedLogAndContext(t *testing.T) {
 	p, _ := inMem(t)
 	l, _ := agedLog(t, p, evlog.Options{}, steady(3)...)
+	p.settled(t)
 	ctx, cancel := context.WithCancel(p.ctx)
 	var calls [][2]int
 	rep, err := l.Retain(ctx, evlog.RetainOptions{Below: 3, Progress: func(done, total int) {

@@ -159,6 +159,9 @@ func TestRetainer_RunsByItself(t *testing.T) {
 
 // A process that only appends and ends gives what is due a moment to go.
 func TestRetainer_ShortLived(t *testing.T) {
+	if windowsRules {
+		t.Skip("what the housekeeper looks at is tried again later, and the process has ended by then")
+	}
 	p, _ := inMem(t)
 	l, clock := agedLog(t, p, evlog.Options{NoRetention: true, MaxRecords: 2}, steady(30)...)
 	require.NoError(t, l.Close())

@@ -43,6 +43,7 @@ type zeroer struct {
 	over bool  // stopped for good
 	pos  int64 // end of the records
 	end  int64 // end of records and zeros
+	want bool  // the records have come near to the end
 }
 
 func (z *zeroer) start(l *Log) {
@@ -70,7 +71,10 @@ func (z *zeroer) stop() {
 func (z *zeroer) use(base uint64, pos int64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.base, z.on, z.pos, z.end = base, !z.off && !z.over, pos, pos
+	z.base, z.on, z.pos, z.end, z.want = base, !z.off && !z.over, pos, pos, false
+	if z.on {
+		signal(z.signals) // the old file is not to stay open: it could not go
+	}
 }
 
 // pause stops zeroing until the next segment: the file is about to be cut.
@@ -93,6 +97,7 @@ func (z *zeroer) extend(pos, n int64) {
 	defer z.mu.Unlock()
 	z.pos = pos
 	if z.on && n <= zeroMaxWrite && z.end-pos < z.ahead()/2 {
+		z.want = true
 		signal(z.signals)
 	}
 }
@@ -116,13 +121,16 @@ func (z *zeroer) run() {
 	defer shut()
 	for range z.signals {
 		z.mu.Lock()
-		on, now := z.on, z.base
+		wanted, now := z.on && z.want, z.base
+		z.want = false
 		z.mu.Unlock()
-		if !on {
+		if base != now {
+			shut()
+		}
+		if !wanted {
 			continue
 		}
-		if f == nil || base != now {
-			shut()
+		if f == nil {
 			var err error
 			if f, err = z.l.dir.OpenFile(format.SegmentName(now), os.O_RDWR, 0); err != nil {
 				f = nil
