@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,16 +20,18 @@ func newConsumersCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consumers DIR",
 		Short: "List the named consumers, and move their cursors",
-		Long: `List the consumers that have committed offsets. Committed is the first offset
-that a consumer has not finished. Lag is how many offsets lie between it and the
-log's end, holes included. A note says where a cursor does not fit the log:
+		Long: `List the consumers that have committed offsets, and those that the log is told
+to hold records for (evlog append --hold-for) and that have not. Committed is the
+first offset that a consumer has not finished. Lag is how many offsets lie
+between it and the log's end, holes included. A note says where a cursor does not
+fit the log:
 
   behind     retention has removed what comes next
   ahead      the cursor is above everything in the log: it was moved there by
              hand, or the log is an older copy
   other log  the cursor was made for a log with another id
-  holds      segments that are due for removal stay for it (evlog append
-             --hold-for)
+  holds      segments that are due for removal stay for it
+  never committed  whatever is due stays for it, from the first record on
 
 A consumer with one of the first three notes ends with an error. "evlog
 consumers reset" lets it go on.
@@ -40,10 +43,10 @@ note:
   half applied  a handler committed part of a batch by itself; the application
                 has to say where to go on (Bridge.Reset)
 
-With --json: an array of objects with name, committed, log_start, log_end, lag
-(null where it means nothing), updated, state (ok, behind, ahead, other log,
-unknown, half applied), note, and held_segments and held_bytes, which are due
-for removal and stay for it.`,
+With --json: an array of objects with name, committed (null: never), log_start,
+log_end, lag (null where it means nothing), updated, state (ok, behind, ahead,
+other log, unknown, half applied, never committed), note, and held_segments and
+held_bytes, which are due for removal and stay for it.`,
 		Example: `  evlog consumers events
   evlog consumers events --json | jq '.[] | select(.lag > 1000).name'
   evlog consumers events --db app.sqlite
@@ -112,7 +115,28 @@ func (a *app) consumersFromDir(ctx context.Context, r *evlog.Reader, dir string)
 	if err != nil {
 		return nil, consumersError(dir, err)
 	}
-	return consumerRows(ctx, r, positions)
+	if rows, err = consumerRows(ctx, r, positions); err != nil {
+		return nil, err
+	}
+	return addHeld(ctx, r, rows)
+}
+
+// addHeld adds those that retention waits for and that have never committed.
+func addHeld(ctx context.Context, r *evlog.Reader, rows []consumerRow) ([]consumerRow, error) {
+	st, err := r.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range st.Config.HoldFor {
+		if name == evlog.HoldForAll || slices.ContainsFunc(rows, func(row consumerRow) bool { return row.Name == name }) {
+			continue
+		}
+		rows = append(rows, consumerRow{
+			Position: cursor.Position{Name: name}, first: st.First, next: st.Next, state: stateNever, note: stateNever,
+		})
+	}
+	slices.SortStableFunc(rows, func(a, b consumerRow) int { return strings.Compare(a.Name, b.Name) })
+	return rows, nil
 }
 
 // markHolds adds to each consumer what retention leaves for it, and returns what
@@ -120,7 +144,7 @@ func (a *app) consumersFromDir(ctx context.Context, r *evlog.Reader, dir string)
 func markHolds(rows []consumerRow, holds []evlog.Hold) (others []evlog.Hold) {
 	for _, h := range holds {
 		i := slices.IndexFunc(rows, func(row consumerRow) bool { return row.Name == h.Name })
-		if i < 0 || h.Err != nil {
+		if i < 0 || h.Err != nil && rows[i].state != stateNever {
 			others = append(others, h)
 			continue
 		}
@@ -173,6 +197,7 @@ const (
 	stateAhead    = "ahead"
 	stateOtherLog = "other log"
 	stateUnknown  = "unknown"
+	stateNever    = "never committed"
 )
 
 // consumerRows judges cursors, of whichever store, by the rules that consumers
@@ -206,6 +231,14 @@ func consumerRows(ctx context.Context, r cursor.Log, positions []cursor.Position
 	return rows, nil
 }
 
+// committed is nil where nothing was.
+func (r *consumerRow) committed() *uint64 {
+	if r.state == stateNever {
+		return nil
+	}
+	return &r.Next
+}
+
 // lag is nil where it would mean nothing.
 func (r *consumerRow) lag() *uint64 {
 	if r.state != stateOK && r.state != stateBehind {
@@ -219,16 +252,19 @@ func consumerCells(rows []consumerRow, times timePrinter) [][]string {
 	cells := [][]string{{"NAME", "COMMITTED", "LOG-START", "LOG-END", "LAG", "UPDATED", "NOTE"}}
 	for i := range rows {
 		r := &rows[i]
-		lag := "-"
-		if n := r.lag(); n != nil {
-			lag = strconv.FormatUint(*n, 10)
-		}
 		cells = append(cells, []string{
-			printable(r.Name), strconv.FormatUint(r.Next, 10), strconv.FormatUint(r.first, 10),
-			strconv.FormatUint(r.next, 10), lag, times.cell(r.Updated), orDash(r.note),
+			printable(r.Name), numberOrDash(r.committed()), strconv.FormatUint(r.first, 10),
+			strconv.FormatUint(r.next, 10), numberOrDash(r.lag()), times.cell(r.Updated), orDash(r.note),
 		})
 	}
 	return cells
+}
+
+func numberOrDash(n *uint64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatUint(*n, 10)
 }
 
 // printable is a name that moves no cursor and starts no line.
@@ -237,7 +273,7 @@ func printable(name string) string { return string(appendPrintable(nil, []byte(n
 // consumerDoc is a consumer in the JSON document.
 type consumerDoc struct {
 	Name      string  `json:"name"`
-	Committed uint64  `json:"committed"`
+	Committed *uint64 `json:"committed"`
 	LogStart  uint64  `json:"log_start"`
 	LogEnd    uint64  `json:"log_end"`
 	Lag       *uint64 `json:"lag"`
@@ -253,7 +289,7 @@ func consumerDocs(rows []consumerRow, times timePrinter) []consumerDoc {
 	for i := range rows {
 		r := &rows[i]
 		docs[i] = consumerDoc{
-			Name: r.Name, Committed: r.Next, LogStart: r.first, LogEnd: r.next, Lag: r.lag(),
+			Name: r.Name, Committed: r.committed(), LogStart: r.first, LogEnd: r.next, Lag: r.lag(),
 			Updated: times.json(r.Updated), State: r.state,
 			Held: r.held.Segments, HeldBytes: r.held.Bytes, Note: r.note,
 		}

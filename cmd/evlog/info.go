@@ -261,7 +261,10 @@ func (d *infoDoc) consumerRows() [][]string {
 	var rows [][]string
 	for i := range d.Consumers {
 		c := &d.Consumers[i]
-		text := fmt.Sprintf("%s at %d", printable(c.Name), c.Committed)
+		text := printable(c.Name)
+		if c.Committed != nil {
+			text += fmt.Sprintf(" at %d", *c.Committed)
+		}
 		if c.Lag != nil {
 			text += fmt.Sprintf(", lag %d", *c.Lag)
 		}
