@@ -34,7 +34,12 @@ func readCommitted(dir vfs.Dir) (c committedOffsets, err error) {
 		return c, err
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return c, &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
+		bad := &CorruptError{Path: pathOf(dir, format.ConsumersName), Err: err}
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			bad.Pos = syntax.Offset // as package cursor tells it
+		}
+		return c, bad
 	}
 	if c.Version > consumersVersion {
 		return c, fmt.Errorf("%s: version %d: %w", pathOf(dir, format.ConsumersName), c.Version, ErrVersion)

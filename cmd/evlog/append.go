@@ -91,7 +91,7 @@ func (c *appendCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	l, err := evlog.Open(ctx, dir, c.options())
 	if errors.Is(err, evlog.ErrBadOptions) {
-		return usageOf(cmd, err) // they come from flags, and from what is stored
+		return usageOf(cmd, flagsError{err}) // they come from flags, and from what is stored
 	}
 	if err != nil {
 		return err

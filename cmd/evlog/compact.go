@@ -93,8 +93,13 @@ func (c *compactCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	rep, err := c.compact(cmd.Context(), dir)
 	if rep == nil {
-		return err
+		return lockedHint(err, "its writer does this by itself where compaction is on (evlog info says so); otherwise close that program first")
 	}
+	what := "this much was done, and is kept; evlog compact goes on with the rest"
+	if c.dryRun {
+		what = "not everything was looked at"
+	}
+	c.a.noticeEnded(cmd.Context(), err, what)
 	if c.json {
 		err = errors.Join(err, writeDocument(c.a.out, newCompactDoc(dir, rep)))
 	} else {

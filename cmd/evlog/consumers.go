@@ -172,10 +172,7 @@ func consumersError(dir string, err error) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	switch {
-	case errors.Is(err, evlog.ErrCorrupt):
-		return &hinted{err, "mend the file by hand, or move it away: all consumers then start anew"}
-	case errors.Is(err, cursor.ErrNoLogID):
+	if errors.Is(err, cursor.ErrNoLogID) {
 		return &hinted{err, "log.json is missing or damaged, evlog repair gives the log a new id"}
 	}
 	return err

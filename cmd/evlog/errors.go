@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // Exit status.
@@ -57,14 +59,31 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
+// endedBy is the signal that err, the error of a command, comes from; nil if it
+// comes from something else.
+func endedBy(ctx context.Context, err error) *signalError {
+	var sig, told *signalError
+	if errors.As(context.Cause(ctx), &sig) && (errors.Is(err, context.Canceled) || errors.As(err, &told)) {
+		return sig
+	}
+	return nil
+}
+
+// noticeEnded tells what a command did that changes or judges the log, if a
+// signal ended it.
+func (a *app) noticeEnded(ctx context.Context, err error, done string) {
+	if sig := endedBy(ctx, err); sig != nil {
+		a.notice("%v: %s", sig, done)
+	}
+}
+
 // report prints the error, if it is one to be told, and returns the exit
 // status.
 func (a *app) report(ctx context.Context, err error) int {
 	if err == nil || readerGone(err) {
 		return exitOK
 	}
-	var sig *signalError
-	if errors.As(context.Cause(ctx), &sig) && errors.Is(err, context.Canceled) {
+	if sig := endedBy(ctx, err); sig != nil {
 		return exitSignal + sig.number
 	}
 	a.tell(err)
@@ -98,6 +117,7 @@ func hint(err error) string {
 	var usage *usageError
 	var damage *damageError
 	var line *lineError
+	var corrupt *evlog.CorruptError
 	switch {
 	case errors.As(err, &usage):
 		return ""
@@ -111,6 +131,8 @@ func hint(err error) string {
 		return "append from the program that has the hook, so that nothing is lost or doubled"
 	case errors.As(err, &damage):
 		return ""
+	case errors.As(err, &corrupt) && filepath.Base(corrupt.Path) == format.ConsumersName:
+		return "mend the file by hand, or move it away: all consumers then start anew"
 	case errors.Is(err, evlog.ErrCorrupt):
 		return "evlog verify shows what is damaged, evlog repair what it would cut"
 	case errors.Is(err, evlog.ErrNoLog):
@@ -127,6 +149,14 @@ func hint(err error) string {
 		return "make room on the disk"
 	}
 	return ""
+}
+
+// lockedHint gives the command's own advice where another writer has the log.
+func lockedHint(err error, help string) error {
+	if errors.Is(err, evlog.ErrLocked) {
+		return &hinted{err, help}
+	}
+	return err
 }
 
 // oneLine keeps a message on its line.

@@ -132,3 +132,19 @@ func holdForText(c evlog.StoredConfig) string {
 	}
 	return fmt.Sprintf("%s, within %s", strings.Join(names, ", "), strings.Join(bounds, ", "))
 }
+
+// flagsError is a wrong option in the words of the command line.
+type flagsError struct{ error }
+
+func (e flagsError) Unwrap() error { return e.error }
+
+func (e flagsError) Error() string { return optionFlags.Replace(e.error.Error()) }
+
+// optionFlags has the flags that options are set by.
+var optionFlags = strings.NewReplacer(
+	"evlog: options: ", "",
+	"SegmentBytes", "--segment-bytes", "SyncInterval", "--sync",
+	"MaxAge", "--max-age", "MaxBytes", "--max-bytes", "MaxRecords", "--max-records",
+	"HoldFor", "--hold-for", "HoldBytes", "--hold-bytes", "HoldAge", "--hold-age",
+	": "+evlog.ErrBadOptions.Error(), "",
+)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,10 @@ func (a *app) reindex(cmd *cobra.Command, dir string, asJSON bool) error {
 	bar := a.newProgress("reindex", false)
 	n, err := evlog.Reindex(cmd.Context(), dir, func(done, total int) { bar.set(int64(done), int64(total)) })
 	bar.end()
+	if errors.Is(err, evlog.ErrLocked) {
+		return lockedHint(err, "close that program first")
+	}
+	a.noticeEnded(cmd.Context(), err, fmt.Sprintf("%d rebuilt, the others are as they were", n))
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,13 @@ func (c *repairCommand) run(cmd *cobra.Command, args []string) error {
 	bar := c.a.newProgress("repair", true)
 	report, err := evlog.Repair(cmd.Context(), dir, &evlog.RepairOptions{Execute: c.execute, Progress: bar.set})
 	bar.end()
+	done := "nothing was changed"
+	if c.execute {
+		done = "it may be done in part; evlog repair --execute does the rest"
+	}
+	c.a.noticeEnded(cmd.Context(), err, done)
 	if err != nil {
-		return err
+		return lockedHint(err, "close that program first")
 	}
 	if c.json {
 		err = writeDocument(c.a.out, newRepairDoc(dir, report))

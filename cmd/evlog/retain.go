@@ -69,8 +69,9 @@ func (c *retainCommand) run(cmd *cobra.Command, args []string) error {
 	opts := evlog.RetainOptions{MaxAge: c.maxAge.d, MaxBytes: c.maxBytes.n, MaxRecords: c.maxRecords.n}
 	config, rep, err := c.retain(cmd.Context(), dir, opts)
 	if rep == nil {
-		return err
+		return lockedHint(err, "its writer removes by itself what is due by the limits stored in the log; for others close that program first")
 	}
+	c.a.noticeEnded(cmd.Context(), err, "this much was removed, and no more")
 	if printErr := c.print(dir, rep); err == nil {
 		err = printErr
 	}

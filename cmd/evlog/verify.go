@@ -54,6 +54,7 @@ func (a *app) verify(cmd *cobra.Command, args []string, table *tableFlags) error
 	bar := a.newProgress("verify", true)
 	report, err := evlog.Verify(ctx, dir, &evlog.VerifyOptions{Segments: bases, Progress: bar.set})
 	bar.end()
+	a.noticeEnded(ctx, err, "not everything was checked, and nothing is told")
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,22 @@ func (a *app) verify(cmd *cobra.Command, args []string, table *tableFlags) error
 		return err
 	}
 	a.verifyNotices(report)
+	a.noticeBadConsumers(ctx, dir)
 	return verdict(dir, report)
+}
+
+// noticeBadConsumers tells of a consumers.json that is damaged. It is not a part
+// of the log, which may be sound.
+func (a *app) noticeBadConsumers(ctx context.Context, dir string) {
+	store, err := a.openConsumers(ctx, dir)
+	if err != nil {
+		return // the log's own trouble, which is told
+	}
+	_, err = store.List(ctx)
+	closing(store, &err)
+	if errors.Is(err, evlog.ErrCorrupt) {
+		a.notice("%s; %s", errorText(err), hint(err))
+	}
 }
 
 // verifyArgs splits DIR from segments. Where EVLOG_DIR is set, DIR may be left
