@@ -20,11 +20,11 @@ func newConsumersCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consumers DIR",
 		Short: "List the named consumers, and move their cursors",
-		Long: `List the consumers that have committed offsets, and those that the log is told
-to hold records for (evlog append --hold-for) and that have not. Committed is the
-first offset that a consumer has not finished. Lag is how many offsets lie
-between it and the log's end, holes included. A note says where a cursor does not
-fit the log:
+		Long: `List the consumers that have committed offsets, and those that have not and that
+the log holds records for (evlog append --hold-for). Committed is the first
+offset that a consumer has not finished. Lag is how many offsets lie between it
+and the log's end, holes included. A note says where a cursor does not fit the
+log:
 
   behind     retention has removed what comes next
   ahead      the cursor is above everything in the log: it was moved there by

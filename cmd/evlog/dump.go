@@ -27,6 +27,9 @@ by byte position; of a .torn file that repair left, too. It reads this file
 alone and goes on past damage, with the next bytes that make a valid record.
 What it shows beyond the durable position was never acknowledged.
 
+A start (--at) inside a sound record is moved to the next one, which a notice
+tells.
+
 Zeros at the end of a .log are space prepared for the next records. Damage makes
 the exit status 3. Stray is what looks like a record, with a good checksum, and
 does not fit the offsets around it: most likely bytes in the value of a damaged

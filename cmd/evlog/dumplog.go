@@ -29,6 +29,9 @@ type logWalk struct {
 
 // log prints the records of a .log and what stands between them.
 func (d *dumper) log() error {
+	if err := d.skipRest(); err != nil {
+		return err
+	}
 	w := &logWalk{dumper: d, pos: d.at, lowest: baseOf(d.path), end: d.w.size, waited: -1}
 	for w.pos < min(w.end, w.w.size) {
 		err := w.step()
@@ -38,6 +41,37 @@ func (d *dumper) log() error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// skipRest moves a start in the middle of a record to the next one, if the records
+// up to there follow each other: what the rest of one would be taken for is damage.
+func (d *dumper) skipRest() error {
+	lowest := baseOf(d.path)
+	for pos := int64(0); pos < d.at && d.w.size-pos >= format.HeaderSize; {
+		if err := d.ctx.Err(); err != nil {
+			return err
+		}
+		b, err := d.w.bytes(pos, format.HeaderSize)
+		if err != nil {
+			return err
+		}
+		h := format.ParseHeader(b)
+		if h.Check(d.w.size-pos, lowest) != nil {
+			return nil
+		}
+		end := pos + h.Size()
+		if d.at < end {
+			if _, err := d.check(pos, lowest); format.Invalid(err) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			d.a.notice("byte %d is inside the record of offset %d, which begins at %d; the next one begins at %d", d.at, h.Offset, pos, end)
+			d.at = end
+		}
+		pos, lowest = end, h.Offset+1
 	}
 	return nil
 }
