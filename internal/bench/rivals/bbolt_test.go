@@ -14,10 +14,10 @@ import (
 
 // boltStore is go.etcd.io/bbolt with the offset as the key in one bucket that is
 // filled in order (FillPercent 1, as its documentation advises for that), the
-// freelist as a map and not written. One transaction for an append: DB.Batch,
-// which waits for 10 ms or 1,000 calls, is left to the hand-written group commit.
-// It has a checksum of its meta page and none of records. Deleting leaves the file
-// as large as it was.
+// freelist as a map, and written, since opening scans the file otherwise. One
+// transaction for an append: DB.Batch, which waits for 10 ms or 1,000 calls, is left
+// to the hand-written group commit. It has a checksum of its meta page and none of
+// records. Deleting leaves the file as large as it was.
 type boltStore struct {
 	db   *bbolt.DB
 	next atomic.Uint64
@@ -27,7 +27,7 @@ var boltBucket = []byte("log")
 
 func openBolt(_ testing.TB, dir string, c config) (store, error) {
 	db, err := bbolt.Open(filepath.Join(dir, "log.db"), 0o600, &bbolt.Options{
-		NoSync: !c.durable, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
+		NoSync: !c.durable, FreelistType: bbolt.FreelistMapType,
 	})
 	if err != nil {
 		return nil, err

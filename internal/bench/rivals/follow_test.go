@@ -31,7 +31,7 @@ func BenchmarkFollow(b *testing.B) {
 		}
 		sides = append(sides, followSide(b, r.name, st, f))
 	}
-	row(b, "follower sees an acknowledged record of 100 B", "p50", sides...)
+	row(b, "follower sees an acknowledged record of 100 B", "a record", sides...)
 }
 
 func followSide(b *testing.B, name string, st store, f follower) *turns.Side {

@@ -77,5 +77,5 @@ func BenchmarkGet(b *testing.B) {
 		s.Lat = nil
 		sides = append(sides, s)
 	}
-	row(b, "get by offset, 100 B", "p50", sides...)
+	row(b, "get by offset, 100 B", "a look-up", sides...)
 }

@@ -20,13 +20,14 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * The log inside a Kafka broker with its defaults, without the broker: what is appended
- * is a batch of records as a producer encodes it, which the log validates. A scan reads
- * 1 MiB at a time, as a consumer does, and checks the CRC-32C of each batch.
+ * The log inside a Kafka broker with its defaults, except that a batch may be larger than
+ * 1 MiB, without the broker: what is appended is a batch of records as a producer encodes
+ * it, which the log validates. A scan reads 1 MiB at a time, as a consumer does, and checks
+ * the CRC-32C of each batch.
  */
 final class KafkaLog implements Main.Log {
     private static final int FETCH_BYTES = 1 << 20;
-    /** The first batch is read even if it is larger than that. */
+    /** A batch is not larger; the first of a fetch is read even if it is larger than that. */
     private static final int BUFFER_BYTES = 8 << 20;
     private static final int PRODUCER_ID_EXPIRATION_MS = 86_400_000;
 
@@ -39,7 +40,7 @@ final class KafkaLog implements Main.Log {
             throw new IllegalStateException("cannot make " + partition);
         }
         scheduler.startup();
-        log = UnifiedLog.create(partition, new LogConfig(Map.of()), 0, 0, scheduler, new BrokerTopicStats(),
+        log = UnifiedLog.create(partition, new LogConfig(Map.of("max.message.bytes", BUFFER_BYTES)), 0, 0, scheduler, new BrokerTopicStats(),
                 Time.SYSTEM, 300_000, new ProducerStateManagerConfig(PRODUCER_ID_EXPIRATION_MS, false), 600_000,
                 new LogDirFailureChannel(1), true, Optional.empty());
     }
