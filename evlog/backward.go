@@ -1,6 +1,7 @@
 package evlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,8 @@ func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, 
 	}
 }
 
-// runBackward yields what Backward does, and may leave out segments that do not
-// hold the key, unless it is nil.
+// runBackward yields what Backward does, and may leave out records without the key,
+// unless it is nil.
 func (r *Reader) runBackward(
 	ctx context.Context, d format.Durable, before uint64, key *wantedKey, yield func(Record, error) bool,
 ) {
@@ -153,6 +154,9 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 			}
 			w.doubts = 0
 			before, s.end, s.inside = h.Offset, s.places[i].pos, true
+			if w.key != nil && !bytes.Equal(h.Key(rec), w.key.bytes) {
+				continue
+			}
 			if !yield(recordOf(rec), nil) {
 				return 0, errStopped
 			}

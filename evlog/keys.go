@@ -86,15 +86,19 @@ func (r *Reader) latest(ctx context.Context, key []byte, d format.Durable, floor
 	return rec, found, err
 }
 
-// wantedKey is the key that a walker looks for.
-type wantedKey struct{ hash uint64 }
+// wantedKey is the key that a walker looks for. What it yields may still have
+// other keys: it leaves out what it can cheaply.
+type wantedKey struct {
+	bytes []byte
+	hash  uint64
+}
 
 // wantKey returns nil for no key: no filter knows records without one.
 func wantKey(key []byte) *wantedKey {
 	if len(key) == 0 {
 		return nil
 	}
-	return &wantedKey{format.KeyHash(key)}
+	return &wantedKey{key, format.KeyHash(key)}
 }
 
 // skips reports whether the segment, which ends where the one named above
