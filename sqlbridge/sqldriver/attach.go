@@ -22,8 +22,9 @@ const builtinCollations = "builtin"
 // events and its tables meet in one query. The table is called name, has the
 // columns of the driver's table log, and is there until the connection is closed
 // or the table is dropped. It is in the schema temp: nothing of it is stored in the
-// database file, and other connections do not see it. For all connections of a
-// pool, see AttachConnector.
+// database file, and other connections do not see it. A name that a table or view
+// of the application has is refused. For all connections of a pool, see
+// AttachConnector.
 //
 // The connection has to be one of modernc.org/sqlite, by its driver "sqlite" or by
 // another one of its type. Reading takes no lock of the log.
@@ -96,6 +97,9 @@ func attach(ctx context.Context, driverConn any, dir, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := freeName(ctx, c, name); err != nil {
+		return fmt.Errorf("sqldriver: attach: %w", err)
+	}
 	collations, err := collationsOf(ctx, c)
 	if err != nil {
 		return fmt.Errorf("sqldriver: attach: %w", err)
@@ -117,6 +121,25 @@ func unwrapped(c any) any {
 		}
 		c = w.Unwrap()
 	}
+}
+
+// freeName refuses a name that the connection knows: in the schema temp it would
+// hide the application's own table.
+func freeName(ctx context.Context, c sqlite.ExecQuerierContext, name string) (err error) {
+	rows, err := c.QueryContext(ctx, "SELECT schema, type FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE",
+		[]driver.NamedValue{{Ordinal: 1, Value: name}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	row := make([]driver.Value, 2)
+	switch err := rows.Next(row); {
+	case err == io.EOF: //nolint:errorlint // drivers return it as it is
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%q already exists in schema %v (%v); give the log another name: %w", name, row[0], row[1], evlog.ErrBadOptions)
 }
 
 // collationsOf tells whether collations of the application's own may be at work

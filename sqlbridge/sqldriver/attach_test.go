@@ -250,3 +250,30 @@ func TestAttach_Releases(t *testing.T) {
 		require.Zero(t, open())
 	}
 }
+
+// A log does not hide a table of the application's.
+func TestAttach_NameInUse(t *testing.T) {
+	p := someEvents(t)
+	path, db := application(t)
+	c, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.ExecContext(t.Context(), `CREATE TEMP TABLE own (x); CREATE VIEW towns AS SELECT city FROM user`)
+	require.NoError(t, err)
+	for _, name := range []string{"user", "USER", "own", "towns"} {
+		err := sqldriver.Attach(t.Context(), c, p.dir, name)
+		require.ErrorIs(t, err, evlog.ErrBadOptions, name)
+		require.ErrorContains(t, err, "already", name)
+	}
+	require.Equal(t, []string{`"ann"`, `"bob"`}, mustQuery(t, c, `SELECT name FROM user ORDER BY name`))
+	require.NoError(t, sqldriver.Attach(t.Context(), c, p.dir, "events"))
+	require.Error(t, sqldriver.Attach(t.Context(), c, p.dir, "Events"), "twice")
+
+	base, err := sqlite.NewConnector(path)
+	require.NoError(t, err)
+	wrapped, err := sqldriver.AttachConnector(t.Context(), base, p.dir, "user")
+	require.NoError(t, err)
+	pool := sql.OpenDB(wrapped)
+	require.ErrorIs(t, pool.PingContext(t.Context()), evlog.ErrBadOptions)
+	require.NoError(t, pool.Close())
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	sqlite "modernc.org/sqlite"
 )
@@ -229,11 +230,18 @@ func (c *conn) ResetSession(ctx context.Context) error { return c.inner.ResetSes
 // IsValid implements driver.Validator.
 func (c *conn) IsValid() bool { return c.inner.IsValid() }
 
-// CheckNamedValue makes of a time.Time the text that the column time has. Other
-// types are converted as by default.
+// CheckNamedValue makes of a time.Time the text that the column time has, and of
+// bytes what the columns key and value make of them: SQLite has no text equal to
+// a blob, so a key as records have it would be found nowhere. Other types are
+// converted as by default.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	switch x := v.Value.(type) {
-	case nil, int64, float64, bool, string, []byte:
+	case nil, int64, float64, bool, string:
+		return nil
+	case []byte:
+		if len(x) > 0 && utf8.Valid(x) {
+			v.Value = string(x)
+		}
 		return nil
 	case time.Time:
 		text := textTime(x.UnixMilli())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	sqlite "modernc.org/sqlite"
@@ -179,8 +180,12 @@ func (d *differential) check(t *testing.T, q *sqlQuery) {
 	t.Helper()
 	var answers [2][]string
 	var errs [2]error
+	args := [2][]any{q.args, q.args}
+	if _, ours := d.sides[0].Driver().(*sqldriver.Driver); ours {
+		args[1] = textsOf(q.args)
+	}
 	for i, db := range d.sides {
-		answers[i], errs[i] = query(t.Context(), db, q.text(), q.args...)
+		answers[i], errs[i] = query(t.Context(), db, q.text(), args[i]...)
 		if !q.ordered {
 			slices.Sort(answers[i])
 		}
@@ -195,6 +200,17 @@ func (d *differential) check(t *testing.T, q *sqlQuery) {
 		t.Fatalf("seed %d: %s %v\n%s\nlog:\n%s\ntable:\n%s", d.seed, q.text(), q.args, strings.Join(plan, "\n"),
 			strings.Join(answers[0], "\n"), strings.Join(answers[1], "\n"))
 	}
+}
+
+// textsOf makes of bytes what the driver makes of them, for a table.
+func textsOf(args []any) []any {
+	args = slices.Clone(args)
+	for i, v := range args {
+		if b, ok := v.([]byte); ok && len(b) > 0 && utf8.Valid(b) {
+			args[i] = string(b)
+		}
+	}
+	return args
 }
 
 // sqlQuery is a query while it is made.

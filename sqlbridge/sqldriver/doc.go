@@ -26,7 +26,14 @@
 // and consumers the committed offsets of consumers.json (name, committed, log_start,
 // log_end, lag, updated, state, note), as the command line's documents have them.
 //
-// A time.Time as an argument becomes a text of the form of the column time.
+// Arguments become what the columns have: a time.Time a text of the form of the
+// column time, a []byte a text where it is valid UTF-8. A connection that a log is
+// attached to (see Attach) does not do that: use string(key) there. SQLite's own
+// times are of another form, with a blank for the T, and compare wrongly with the
+// column time; the last hour is
+//
+//	ts_ms >= (unixepoch('now') - 3600) * 1000
+//
 // Offsets above 2^63-1 are beyond SQL's integers and an error where they are met.
 //
 // # What a statement reads
