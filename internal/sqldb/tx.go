@@ -46,8 +46,14 @@ func InTransaction(ctx context.Context, q DBTX, single bool, notInTx error, over
 const inTxText = "within a transaction"
 
 // begins asks by a BEGIN, which fails inside a transaction. It is for what has
-// one connection only: the ROLLBACK has to meet the same one.
+// one connection only: the ROLLBACK has to meet the same one. Neither is
+// cancelled: a BEGIN may have begun all the same, and without the ROLLBACK the
+// caller's connection would stay in the transaction.
 func begins(ctx context.Context, q DBTX, notInTx error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
 	_, err := q.ExecContext(ctx, `BEGIN`)
 	switch {
 	case err == nil: // now it is in one, and must not stay so
