@@ -57,23 +57,8 @@ func (a *appender) evlog(name string, callers int, growing bool) *turns.Side {
 	return s
 }
 
-// limit commits the records of all callers together, without waiting for them
-// or waking them.
 func (a *appender) limit(name string, zeroed int64) *turns.Side {
-	l := limit.New(a.b, a.b.TempDir(), zeroed)
-	s := &turns.Side{Name: name, Ops: syncsInTurn * a.callers}
-	s.Before = func() { l.Room(int64(s.Ops) * limit.RecordSize(100)) }
-	s.Run = func(ops int) {
-		for i := 0; i < ops; i += a.callers {
-			start := time.Now()
-			at := i % len(a.records)
-			l.Add(a.records[at : at+a.callers]...)
-			l.Write()
-			l.Sync()
-			s.Lat = append(s.Lat, time.Since(start))
-		}
-	}
-	return s
+	return limit.Append(a.b, name, a.records, a.callers, syncsInTurn, zeroed)
 }
 
 func (a *appender) sqlite() *turns.Side {

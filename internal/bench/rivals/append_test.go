@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/bench/limit"
@@ -43,23 +42,8 @@ type appender struct {
 	callers int
 }
 
-// limit commits the records of all callers together, without waiting for them
-// or waking them.
 func (a *appender) limit(name string, zeroed int64) *turns.Side {
-	l := limit.New(a.b, a.b.TempDir(), zeroed)
-	s := &turns.Side{Name: name, Ops: syncsInTurn * a.callers}
-	s.Before = func() { l.Room(int64(s.Ops) * limit.RecordSize(100)) }
-	s.Run = func(ops int) {
-		for i := 0; i < ops; i += a.callers {
-			start := time.Now()
-			at := i % len(a.records)
-			l.Add(a.records[at : at+a.callers]...)
-			l.Write()
-			l.Sync()
-			s.Lat = append(s.Lat, time.Since(start))
-		}
-	}
-	return s
+	return limit.Append(a.b, name, a.records, a.callers, syncsInTurn, zeroed)
 }
 
 // shared is a system whose syncs the callers share, by itself or by hand.
