@@ -1,6 +1,7 @@
 package sqldriver
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/big"
@@ -119,5 +120,19 @@ func TestMentionsCollate(t *testing.T) {
 	}
 	for _, q := range []string{"", "c", "collat", "col late", fmt.Sprintf("colla%cte", 0)} {
 		require.False(t, mentionsCollate(q), q)
+	}
+}
+
+// Rows may be closed twice, before and after the context has ended.
+func TestWatch_ClosedTwice(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := newWatch(ctx, 1) // nothing steps, so the handle is not used
+		if early {
+			cancel()
+		}
+		w.close()
+		w.close()
+		cancel()
 	}
 }

@@ -30,7 +30,7 @@ func handleOf(c engineConn) uintptr {
 // watch interrupts the steps of one query when its context ends.
 type watch struct {
 	handle uintptr
-	stop   func() bool
+	stop   func() bool   // nil: the watch is closed
 	ended  chan struct{} // closed when the end of the context has been dealt with
 
 	mu       sync.Mutex // guards stepping, and is held while SQLite is interrupted
@@ -86,7 +86,11 @@ func (w *watch) set(stepping bool) {
 
 // close ends the watch: from then on the handle is not used.
 func (w *watch) close() {
-	if w != nil && !w.stop() {
+	if w == nil || w.stop == nil {
+		return
+	}
+	if !w.stop() {
 		<-w.ended
 	}
+	w.stop = nil // a second call of it would say what it says where the context has ended
 }
