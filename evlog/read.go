@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/invariant"
 	"github.com/evlog-go/evlog/internal/strict"
 )
 
@@ -110,6 +111,9 @@ func (w *walker) each(ctx context.Context, yield func(Record, error) bool) error
 		var n int
 		n, run = w.cut(&batch, run)
 		for i := range batch[:n] {
+			if invariant.Enabled && (batch[i].Offset < w.next || batch[i].Offset >= w.limit.NextOffset) { // I2, I6
+				invariant.Check(false, "record %d outside [%d, %d)", batch[i].Offset, w.next, w.limit.NextOffset)
+			}
 			w.next = batch[i].Offset + 1
 			w.fr.seen++
 			if !yield(batch[i], nil) {
