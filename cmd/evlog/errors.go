@@ -151,10 +151,11 @@ func hint(err error) string {
 	return ""
 }
 
-// lockedHint gives the command's own advice where another writer has the log.
+// lockedHint gives the command's own advice where another writer has the log,
+// before what every locked log says.
 func lockedHint(err error, help string) error {
 	if errors.Is(err, evlog.ErrLocked) {
-		return &hinted{err, help}
+		return &hinted{err, help + "; " + hint(err)}
 	}
 	return err
 }
