@@ -170,8 +170,8 @@ func (s *service) take(ctx context.Context, o order) error {
 	return err
 }
 
-// compare waits until the relay has brought everything into the log, reads the log, as any process
-// could, and compares the events with the table.
+// compare waits until the relay has brought everything into the log, reads it, as
+// any process could, and compares the events with the table.
 func (s *service) compare(ctx context.Context, log *evlog.Reader, out io.Writer) error {
 	rows, err := s.db.QueryContext(ctx, `SELECT id, item, pieces FROM orders ORDER BY id`)
 	if err != nil {
