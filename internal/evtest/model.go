@@ -320,6 +320,20 @@ func (m *Model) Settled() []Rec {
 func (m *Model) Clone() *Model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.cloneLocked()
+}
+
+// CloneWith returns a copy of the moment at which take takes an image of the
+// disk: with callers under way, no acknowledgement is noted between the two, so
+// the copy holds none that the image is too old for.
+func (m *Model) CloneWith(take func()) *Model {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	take()
+	return m.cloneLocked()
+}
+
+func (m *Model) cloneLocked() *Model {
 	return &Model{
 		settled: maps.Clone(m.settled), pending: maps.Clone(m.pending),
 		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(), gone: m.gone, due: m.due,
