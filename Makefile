@@ -16,7 +16,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs golden check soak
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs curves curves-draw golden check soak
 
 build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
@@ -87,6 +87,14 @@ bench-rivals: ## other logs and databases beside evlog, one table: BENCH=regexp,
 bench-rivals-programs: ## what bench-rivals needs for those in Rust and on the JVM, where there are cargo and maven
 	cd internal/bench/rivals && if command -v cargo; then cargo build --release --locked --manifest-path rust/Cargo.toml; fi
 	cd internal/bench/rivals && if command -v mvn; then mvn -q -B -f jvm/pom.xml prepare-package; fi
+
+curves: ## measures the curves of docs/PERFORMANCE.md, COUNT=10 rounds, and draws them; CURVE=Open is one of them
+	mkdir -p docs/performance
+	EVLOG_CURVES='$(CURDIR)/docs/performance' $(GO) test -run '^$$' -bench '^BenchmarkCurve$(CURVE)' -benchtime $(COUNT)x -timeout 3h ./internal/bench
+	$(MAKE) curves-draw
+
+curves-draw: ## draws the curves again, from docs/performance/*.tsv
+	cd internal/bench/curves && $(GO) run . '$(CURDIR)/docs/performance'
 
 golden: ## the logs that earlier versions wrote are still read as they were
 	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...

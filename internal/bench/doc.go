@@ -89,4 +89,6 @@
 //	AppendWhileRetaining
 //	             durable, one caller, beside a removal of eleven segments; ratio-quiet
 //	             is against the same without
+//	Curve*       the curves of docs/PERFORMANCE.md, only with EVLOG_CURVES, the
+//	             directory to write the figures of all turns to: make curves
 package bench

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"github.com/evlog-go/evlog/internal/bench/machine"
 	"github.com/evlog-go/evlog/internal/bench/turns"
 )
 
@@ -68,7 +66,7 @@ func rowOfSizes(what, unit string, sizes map[string]float64) {
 }
 
 func TestMain(m *testing.M) {
-	before := load()
+	before := machine.Load()
 	code := m.Run()
 	if len(results) > 0 {
 		writeTable(os.Stdout, before)
@@ -77,10 +75,7 @@ func TestMain(m *testing.M) {
 }
 
 func writeTable(out io.Writer, loadBefore string) {
-	fmt.Fprintf(out, "\n%s\n%s, %s/%s, %d cores, %s\ncommit %s, files in %s\nload before %s, after %s\n",
-		time.Now().UTC().Format("2006-01-02 15:04 UTC"),
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(),
-		commit(), fileSystem(), loadBefore, load())
+	fmt.Fprintf(out, "\n%s\nload before %s, after %s\n", machine.Describe(), loadBefore, machine.Load())
 	fmt.Fprintln(out, "ratio: speed in parts of the limit's; evlog: its speed in parts of that side's, below 1 it is behind")
 	fmt.Fprintln(out, "medians of rounds in which all sides take turns; p50 and p99 are of single operations, of the limit of a whole commit")
 	for _, r := range results {
@@ -134,35 +129,4 @@ func rounded(ns float64) string {
 		}
 	}
 	return fmt.Sprintf("%.3g ns", ns)
-}
-
-// load is that of the machine, for 1, 5 and 15 minutes.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(b))[:3], " ")
-}
-
-func processor() string {
-	b, _ := os.ReadFile("/proc/cpuinfo") // nothing where there is none
-	for line := range strings.Lines(string(b)) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-		}
-	}
-	return "unknown processor"
-}
-
-func commit() string { return output("git", "describe", "--always", "--dirty", "--exclude=*") }
-
-func fileSystem() string { return output("stat", "--file-system", "--format=%T", os.TempDir()) }
-
-func output(name string, args ...string) string {
-	b, err := exec.Command(name, args...).Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(b))
 }

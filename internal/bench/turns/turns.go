@@ -29,10 +29,17 @@ type Side struct {
 	// ByLatency: a turn counts with the median of its operations' times, because
 	// Run waits in between.
 	ByLatency bool
+	// Turns are what the turns have shown so far.
+	Turns []Turn
 
-	perOp                 []float64 // ns for an operation, one for each turn
-	done                  int       // operations in all turns
-	mallocs, bytes, fsync uint64    // in all turns
+	done                  int    // operations in all turns
+	mallocs, bytes, fsync uint64 // in all turns
+}
+
+// Turn is what one turn has shown.
+type Turn struct {
+	PerOp    float64       // ns for an operation
+	P50, P99 time.Duration // of single operations, where Run notes them
 }
 
 // Take runs rounds of one turn for each side, and reports. The first side
@@ -58,14 +65,20 @@ func Rounds(b *testing.B, sides ...*Side) {
 }
 
 // NsPerOp is what the side takes for an operation: the median of its turns.
-func (s *Side) NsPerOp() float64 { return median(s.perOp) }
+func (s *Side) NsPerOp() float64 {
+	perOp := make([]float64, len(s.Turns))
+	for i, t := range s.Turns {
+		perOp[i] = t.PerOp
+	}
+	return median(perOp)
+}
 
 // Ratio is the speed of s in parts of the other side's. Each round counts with its
 // own ratio.
 func (s *Side) Ratio(other *Side) float64 {
-	ratios := make([]float64, len(s.perOp))
+	ratios := make([]float64, len(s.Turns))
 	for i := range ratios {
-		ratios[i] = other.perOp[i] / s.perOp[i]
+		ratios[i] = other.Turns[i].PerOp / s.Turns[i].PerOp
 	}
 	return median(ratios)
 }
@@ -93,11 +106,12 @@ func (s *Side) turn() {
 	s.done += s.Ops
 	s.mallocs += m1.Mallocs - m0.Mallocs
 	s.bytes += m1.TotalAlloc - m0.TotalAlloc
-	perOp := float64(took) / float64(s.Ops)
+	lat := s.Lat[noted:]
+	turn := Turn{float64(took) / float64(s.Ops), lat.Percentile(50), lat.Percentile(99)}
 	if s.ByLatency {
-		perOp = float64(s.Lat[noted:].Percentile(50))
+		turn.PerOp = float64(turn.P50)
 	}
-	s.perOp = append(s.perOp, perOp)
+	s.Turns = append(s.Turns, turn)
 	if s.After != nil {
 		s.After()
 	}
