@@ -136,7 +136,7 @@ func (w *walker) doubtAbove(err error) (listing, error) {
 // lie below before, and returns the new before: the segment's base, or floor.
 func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yield func(Record, error) bool) (uint64, error) {
 	base := w.seg.base
-	entries, err := w.seg.entries(w.r, w.validEnd())
+	entries, err := w.seg.entries(w.r, w.validEnd(), w.seg.base < w.limit.Base)
 	if err != nil && !noIndex(err) {
 		return 0, err
 	}
@@ -222,7 +222,7 @@ func (w *walker) readStretch(ctx context.Context, s *stretch, entries entryList,
 	w.fr.seek(start, offset)
 	w.fr.ahead = max(s.end-start, 1)
 	if !s.inside {
-		w.fr.ahead = min(w.fr.ahead, s.want+format.IndexBlockSize+scanSlack)
+		w.fr.ahead = min(w.fr.ahead, s.want+lookUpBytes)
 	}
 	w.fr.fills = 0
 	s.start, s.places = start, s.places[:0]
@@ -266,7 +266,7 @@ func (w *walker) stretchStart(s *stretch, entries entryList, before uint64) (pos
 	if entries == nil {
 		return 0, w.seg.base, nil
 	}
-	e, ok, err := lastEntry(entries, func(e format.IndexEntry) bool {
+	e, ok, err := entries.last(func(e format.IndexEntry) bool {
 		return e.Offset < before && e.Pos <= s.end-s.want
 	})
 	if err == nil && !ok {

@@ -16,8 +16,12 @@ type closedSegments struct {
 	// whoever prepared a change looks again under mu whether the file is still
 	// the one that was read (vfs.Dir.Same), or whether changes is what it was.
 	// Taken after the turn, where both are held; Log.mu may be taken under it.
-	mu      sync.Mutex
-	changes uint64 // replacements, merges and removals of segments so far
+	mu sync.Mutex
+
+	// changes counts replacements, merges and removals of segments. It is moved on
+	// under mu and when the name has changed, not before: who finds it unmoved, and
+	// found the name leading to an open file then, knows that it still does.
+	changes atomic.Uint64
 
 	// below is the base of the active segment, once the roll that made it has
 	// done its last step: segments with a lower base are closed for good. Between
@@ -32,16 +36,16 @@ type closedSegments struct {
 func (c *closedSegments) change(do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changes++
+	defer c.changes.Add(1)
 	return do()
 }
 
 // mark returns the number of changes so far, for asking whether there were any
-// since.
+// since. It waits for one that is under way.
 func (c *closedSegments) mark() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.changes
+	return c.changes.Load()
 }
 
 // stickyDir is a directory whose syncs fail for good after one failed. A failed

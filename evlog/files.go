@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -17,11 +18,15 @@ const maxCachedFiles = 32
 // by the last one (refs) when it is no longer cached.
 type segFile struct {
 	base uint64
+	name string
 	f    vfs.File
 	refs int // guarded by Reader.mu
 
+	named atomic.Uint64 // durableSource.changes, +1, when the name was last found to lead here; 0: unknown
+
 	mu     sync.Mutex // guards the rest
 	looked bool       // for an index
+	final  bool       // index matched when the segment could not grow any more
 	index  *index     // nil: none that matches
 	stale  *index     // matched before the segment grew; somebody may still use it
 	scan   *sparse    // entries found by reading, where there is no index
@@ -44,7 +49,7 @@ func (r *Reader) acquire(base uint64) (*segFile, error) {
 	}
 	r.mu.Unlock()
 	if s != nil {
-		same, err := r.dir.Same(format.SegmentName(base), s.f)
+		same, err := s.current(r)
 		if err == nil && same {
 			return s, nil
 		}
@@ -58,7 +63,7 @@ func (r *Reader) acquire(base uint64) (*segFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &segFile{base: base, f: f, refs: 1}
+	s = &segFile{base: base, name: format.SegmentName(base), f: f, refs: 1}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -70,7 +75,36 @@ func (r *Reader) acquire(base uint64) (*segFile, error) {
 	return s, nil
 }
 
-// release gives back what acquire returned.
+// opened returns the segment that covers offset by the last listing, if it is
+// open. The caller releases it.
+func (r *Reader) opened(offset uint64) *segFile {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	base, ok := r.segments.covering(offset)
+	if !ok || r.closed {
+		return nil
+	}
+	s := r.files.find(base)
+	if s != nil {
+		s.refs++
+	}
+	return s
+}
+
+// current reports whether the segment's name leads to this file.
+func (s *segFile) current(r *Reader) (bool, error) {
+	changes, ours := r.src.changes()
+	if ours && s.named.Load() == changes+1 {
+		return true, nil
+	}
+	same, err := r.dir.Same(s.name, s.f)
+	if same && ours {
+		s.named.Store(changes + 1)
+	}
+	return same, err
+}
+
+// release gives back what acquire or opened returned.
 func (r *Reader) release(s *segFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,30 +196,45 @@ func (s *segFile) close() {
 }
 
 // entries returns a sparse index of the segment: the writer's, the one on disk,
-// or one that is made by reading up to the valid position upTo.
-func (s *segFile) entries(r *Reader, upTo int64) (entryList, error) {
-	if e, ok := r.src.entries(s.base); ok {
-		return e, nil
+// or one that is made by reading up to the valid position upTo. closed says that
+// the segment does not grow any more.
+func (s *segFile) entries(r *Reader, upTo int64, closed bool) (entryList, error) {
+	x, list, err := s.lists(r, upTo, closed)
+	if x != nil {
+		return x, err
+	}
+	return list, err
+}
+
+// lists is entries for who must not take memory: where x is nil, list is meant.
+func (s *segFile) lists(r *Reader, upTo int64, closed bool) (x *index, list entrySlice, err error) {
+	if list, ok := r.src.entries(s.base); ok {
+		return nil, list, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x, err := s.indexLocked(r.dir)
+	x, err = s.indexLocked(r.dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if x != nil {
-		return x, nil
+		s.final = closed
+		return x, nil, nil
 	}
 	if s.scan == nil {
 		s.scan = &sparse{next: s.base, interval: r.config().IndexBytes}
 	}
-	return s.scan.extend(s.f, upTo)
+	list, err = s.scan.extend(s.f, upTo)
+	return nil, list, err
 }
 
 // indexLocked returns the index on disk if it matches.
 func (s *segFile) indexLocked(dir vfs.Dir) (*index, error) {
 	if s.looked && s.index == nil {
 		return nil, nil
+	}
+	if s.index != nil && s.final {
+		return s.index, nil
 	}
 	if s.index != nil {
 		info, err := s.f.Stat()

@@ -42,6 +42,7 @@ func newFileSource(r *Reader) *fileSource {
 }
 
 func (s *fileSource) entries(uint64) (entrySlice, bool) { return nil, false }
+func (s *fileSource) changes() (uint64, bool)           { return 0, false }
 
 func (s *fileSource) close() {
 	close(s.closed) // whoever waits ends, and the last one ends the watcher

@@ -174,19 +174,48 @@ func (x *index) len() int { return int(x.header.Entries) }
 
 // entry returns entry i, whose block is checked.
 func (x *index) entry(i int) (format.IndexEntry, error) {
-	block, err := x.block(i / format.IndexBlockEntries)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	block, err := x.blockLocked(i / format.IndexBlockEntries)
 	if err != nil {
 		return format.IndexEntry{}, err
 	}
+	return entryOf(block, i)
+}
+
+func entryOf(block []format.IndexEntry, i int) (format.IndexEntry, error) {
 	if n := i % format.IndexBlockEntries; n < len(block) {
 		return block[n], nil
 	}
 	return format.IndexEntry{}, format.ErrIndex
 }
 
-func (x *index) block(i int) ([]format.IndexEntry, error) {
+// last takes the lock once, and looks for a block only where the search leaves the
+// one before.
+func (x *index) last(before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	var block []format.IndexEntry
+	number := -1
+	at := func(i int) (e format.IndexEntry) {
+		if n := i / format.IndexBlockEntries; err == nil && n != number {
+			block, err = x.blockLocked(n)
+			number = n
+		}
+		if err == nil {
+			e, err = entryOf(block, i)
+		}
+		return e
+	}
+	i := sort.Search(x.len(), func(i int) bool { e := at(i); return err != nil || !before(e) })
+	if err != nil || i == 0 {
+		return e, false, err
+	}
+	e = at(i - 1)
+	return e, err == nil, err
+}
+
+func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
 	if b, ok := x.blocks[i]; ok {
 		return b, nil
 	}
@@ -208,8 +237,10 @@ func (x *index) block(i int) ([]format.IndexEntry, error) {
 
 // checkBlocks reads every block.
 func (x *index) checkBlocks() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for i := range x.header.IndexBlocks() {
-		if _, err := x.block(i); err != nil {
+		if _, err := x.blockLocked(i); err != nil {
 			return err
 		}
 	}
@@ -245,6 +276,9 @@ func (x *index) filterBlock(i uint32, buf []byte) (format.FilterBlock, error) {
 type entryList interface {
 	len() int
 	entry(i int) (format.IndexEntry, error)
+	// last returns the last entry for which before holds; before must hold for a
+	// prefix of the list. ok is false where it holds for none.
+	last(before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error)
 }
 
 // entrySlice is an entryList in memory.
@@ -253,22 +287,12 @@ type entrySlice []format.IndexEntry
 func (s entrySlice) len() int                               { return len(s) }
 func (s entrySlice) entry(i int) (format.IndexEntry, error) { return s[i], nil }
 
-// lastEntry returns the last entry for which before holds; before must hold for
-// a prefix of the list. ok is false where it holds for none.
-func lastEntry(l entryList, before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
-	i := sort.Search(l.len(), func(i int) bool {
-		if err != nil {
-			return true
-		}
-		var at format.IndexEntry
-		at, err = l.entry(i)
-		return err != nil || !before(at)
-	})
-	if err != nil || i == 0 {
-		return e, false, err
+func (s entrySlice) last(before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
+	i := sort.Search(len(s), func(i int) bool { return !before(s[i]) })
+	if i == 0 {
+		return e, false, nil
 	}
-	e, err = l.entry(i - 1)
-	return e, err == nil, err
+	return s[i-1], true, nil
 }
 
 // trustEntry tests that a valid record with exactly the entry's offset stands

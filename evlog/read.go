@@ -192,6 +192,10 @@ func (r *Reader) start(ctx context.Context, from uint64) (*walker, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.startBelow(ctx, from, d)
+}
+
+func (r *Reader) startBelow(ctx context.Context, from uint64, d format.Durable) (*walker, error) {
 	if from > d.NextOffset {
 		if err := r.checkAhead(ctx, from, d); err != nil {
 			return nil, err
@@ -252,31 +256,3 @@ func (r *Reader) lowest() uint64 {
 	}
 	return segments[0]
 }
-
-// Get returns the first record at or after offset, which stays valid.
-// ErrNotFound: offset is at the end. Otherwise as Records.
-func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
-	w, err := r.start(ctx, offset)
-	if err != nil {
-		return Record{}, err
-	}
-	return w.first(ctx, offset)
-}
-
-// first returns the walker's first record, which stays valid.
-func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
-	defer w.close()
-	w.ahead = format.IndexBlockSize + scanSlack
-	_, rec, err := w.step(ctx)
-	if err == io.EOF {
-		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
-	}
-	if err != nil {
-		return Record{}, err
-	}
-	return recordOf(rec).Clone(), nil
-}
-
-// scanSlack is what a look-up reads beyond the distance of two index entries,
-// so that the record at its end is mostly in the same read.
-const scanSlack = 1 << 10

@@ -51,6 +51,9 @@ type durableSource interface {
 	waiter() (wait func(ctx context.Context, next uint64) error, stop func())
 	// entries returns the index of the active segment, where it is in memory.
 	entries(base uint64) (entrySlice, bool)
+	// changes counts how often the name of a segment was given to another file or
+	// to none; ok is false where another process may do that.
+	changes() (n uint64, ok bool)
 	close()
 }
 
@@ -318,4 +321,5 @@ func (s logSource) wait(ctx context.Context, next uint64) error {
 }
 
 func (s logSource) entries(base uint64) (entrySlice, bool) { return s.l.act.entries(base) }
+func (s logSource) changes() (uint64, bool)                { return s.l.closed.changes.Load(), true }
 func (s logSource) close()                                 { s.l.pub.close() }

@@ -230,22 +230,22 @@ func (r *retainer) removeOne(base, mark uint64) (uint64, error) {
 	c := &l.closed
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.changes != mark {
+	if c.changes.Load() != mark {
 		return mark, errReplan
 	}
 	l.reader.leaves(base)
 	if err := l.dir.Remove(format.SegmentName(base)); err != nil && !gone(err) {
 		return mark, wrap("retain: remove segment", err)
 	}
-	c.changes++
+	mark = c.changes.Add(1)
 	// An index that cannot go is only in the way of nobody.
 	if err := l.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
 		l.logger.Warn("index of a removed segment not removed; a later run will", "segment", base, "err", err)
 	}
 	if err := l.dir.Sync(); err != nil { // I5
-		return c.changes, l.poison(fmt.Errorf("evlog: retain: %w: %w", errSyncDir, err))
+		return mark, l.poison(fmt.Errorf("evlog: retain: %w: %w", errSyncDir, err))
 	}
-	return c.changes, nil
+	return mark, nil
 }
 
 // sweepIndexes removes indexes of segments that were removed: a crash came

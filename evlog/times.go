@@ -128,11 +128,11 @@ func (w *walker) firstInSegment(ctx context.Context, ms int64) (offset uint64, f
 // seekTime finds a position at or behind which the first record with a time of
 // ms or later stands.
 func (w *walker) seekTime(ms int64) (pos int64, lowest uint64, err error) {
-	entries, err := w.seg.entries(w.r, w.validEnd())
+	entries, err := w.seg.entries(w.r, w.validEnd(), w.seg.base < w.limit.Base)
 	if err == nil {
 		var e format.IndexEntry
 		var ok bool
-		e, ok, err = lastEntry(entries, func(e format.IndexEntry) bool { return e.MaxTimeMS < ms })
+		e, ok, err = entries.last(func(e format.IndexEntry) bool { return e.MaxTimeMS < ms })
 		if err == nil && ok && trustEntry(w.seg.f, e, w.fr.limit) {
 			return e.Pos, e.Offset, nil
 		}

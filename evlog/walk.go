@@ -206,11 +206,11 @@ func (w *walker) enter(base uint64, segments listing) error {
 // seek finds a position at or before next in the segment just entered, and the
 // lowest offset that may stand there.
 func (w *walker) seek() (pos int64, offset uint64, err error) {
-	entries, err := w.seg.entries(w.r, w.validEnd())
+	entries, err := w.seg.entries(w.r, w.validEnd(), w.seg.base < w.limit.Base)
 	if err == nil {
 		var e format.IndexEntry
 		var ok bool
-		e, ok, err = lastEntry(entries, func(e format.IndexEntry) bool { return e.Offset <= w.next })
+		e, ok, err = entries.last(func(e format.IndexEntry) bool { return e.Offset <= w.next })
 		if err == nil && ok && e.Offset <= w.next && trustEntry(w.seg.f, e, w.fr.limit) {
 			return e.Pos, e.Offset, nil
 		}

@@ -1,0 +1,102 @@
+package evlog
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/evlog-go/evlog/internal/format"
+)
+
+// Get returns the first record at or after offset, which stays valid.
+// ErrNotFound: offset is at the end. Otherwise as Records.
+func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
+	d, err := r.durable(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	if rec, ok := r.quickly(ctx, offset, d); ok {
+		return rec, nil
+	}
+	w, err := r.startBelow(ctx, offset, d)
+	if err != nil {
+		return Record{}, err
+	}
+	return w.first(ctx, offset)
+}
+
+// quickly is Get where nothing stands in the way: the segment is open, its index
+// is known, and the record is near an entry. It reads the file once and allocates
+// the record. Whatever it does not find is for a walker to look for, and whatever
+// it finds wrong for a walker to judge.
+func (r *Reader) quickly(ctx context.Context, offset uint64, d format.Durable) (rec Record, ok bool) {
+	if ctx.Err() != nil || offset >= d.NextOffset {
+		return rec, false
+	}
+	s := r.opened(offset)
+	if s == nil {
+		return rec, false
+	}
+	defer r.release(s)
+	if same, err := s.current(r); err != nil || !same {
+		return rec, false
+	}
+	valid := int64(math.MaxInt64)
+	if s.base == d.Base {
+		valid = d.Position
+	}
+	index, list, err := s.lists(r, valid, s.base < d.Base)
+	if err != nil {
+		return rec, false
+	}
+	var e format.IndexEntry
+	before := func(e format.IndexEntry) bool { return e.Offset <= offset }
+	if index != nil {
+		e, ok, err = index.last(before)
+	} else {
+		e, ok, err = list.last(before)
+	}
+	if err != nil || !ok || e.Pos >= valid {
+		return rec, false
+	}
+	scratch := smallBuffers.Get().(*[]byte)
+	defer smallBuffers.Put(scratch)
+	n, _ := s.f.ReadAt((*scratch)[:min(lookUpBytes, valid-e.Pos)], e.Pos)
+	return r.pick((*scratch)[:n], e.Offset, offset, d.NextOffset)
+}
+
+// pick returns the first record from offset on and below end. b begins with the
+// record at index entry at, or the entry is not to be trusted.
+func (r *Reader) pick(b []byte, at, offset, end uint64) (rec Record, ok bool) {
+	seen := uint64(0)
+	for lowest := at; ; seen++ {
+		h, err := format.Parse(b, lowest)
+		if err != nil || seen == 0 && h.Offset != at || h.Offset >= end {
+			return rec, false
+		}
+		if h.Offset >= offset {
+			r.visited.Add(seen + 1)
+			return recordOf(b[:h.Size()]).Clone(), true
+		}
+		b, lowest = b[h.Size():], h.Offset+1
+	}
+}
+
+// first returns the walker's first record, which stays valid.
+func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
+	defer w.close()
+	w.ahead = lookUpBytes
+	_, rec, err := w.step(ctx)
+	if err == io.EOF {
+		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return recordOf(rec).Clone(), nil
+}
+
+// lookUpBytes is what a look-up reads: a little more than the distance of two
+// index entries, so that the record at its end is mostly in the same read.
+const lookUpBytes = format.IndexBlockSize + 1<<10
