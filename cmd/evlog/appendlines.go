@@ -43,6 +43,20 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("standard input, line %d: %v", e.line, e.err) }
 func (e *lineError) Unwrap() error { return e.err }
 
+// hint says what has happened to the other lines, and where a line is one of "evlog
+// sql" how to make it one of a record.
+func (e *lineError) hint() string {
+	hint := "the lines before it are in the log"
+	if e.line == 1 {
+		hint = "nothing was appended"
+	}
+	var unknown *jsonl.UnknownFieldError
+	if errors.As(e.err, &unknown) && (unknown.Name == "time" || unknown.Name == "segment") {
+		hint += `; of "evlog sql", select the columns ts_ms, schema, key, value`
+	}
+	return hint
+}
+
 // batcher turns blocks into batches of records. It counts the lines.
 type batcher struct {
 	parse    lineParser

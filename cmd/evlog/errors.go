@@ -124,7 +124,7 @@ func hint(err error) string {
 	case errors.As(err, &own):
 		return own.hint
 	case errors.As(err, &line):
-		return "the lines before it are in the log"
+		return line.hint()
 	case errors.Is(err, evlog.ErrLocked):
 		return "a second process writes through the outbox"
 	case errors.Is(err, evlog.ErrHookRequired):

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/term"
 	sqlite "modernc.org/sqlite"
 
+	"github.com/evlog-go/evlog/cursor"
+	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/sqlbridge/sqldriver"
 )
 
@@ -38,7 +40,8 @@ const sqlLong = `Ask the log in SQL, which is SQLite's. The log is the table log
   time       the same as text: 2026-09-20T03:00:00.123Z
   schema     integer
   key        text where it is valid UTF-8, a blob otherwise, NULL if it is empty
-  value      the same; ->> and SQLite's other functions take JSON apart
+  value      the same; ->> and SQLite's other functions take JSON apart. What is
+             no JSON is an error to them: iif(json_valid(value), value ->> ...)
   tombstone  1 for a key without a value
   segment    integer, the base of the segment that holds it
 
@@ -65,8 +68,9 @@ Formats, the same on a terminal and in a pipe but for what is said here:
   csv       a line of names, then the values: NULL is empty and an empty text
             "", a blob x'ff00'. On a terminal what is not printable is escaped
   jsonl     an object a line with a field for each column: NULL is null, and
-            what is not UTF-8 stands in base64 in NAME_b64. The columns offset,
-            ts_ms, schema, key and value give what "append --format jsonl" takes
+            what is not UTF-8 stands in base64 in NAME_b64. "append --format
+            jsonl" takes the columns offset, ts_ms, schema, key, value and
+            tombstone, and no other: name them, * has time and segment too
   markdown  a table for documents, with the values of table
   json      an array of such objects for each statement, as with --json
 
@@ -78,7 +82,8 @@ const sqlExample = `  # the newest record of each key, as compaction would leave
   evlog sql events "select * from log where not tombstone and offset in
     (select max(offset) from log where key is not null group by key)"
   # out of the JSON in the values: how many of each kind, by day
-  evlog sql events "select date(time) day, value ->> '$.kind' kind, count(*) n
+  evlog sql events "select date(time) day, count(*) n,
+    iif(json_valid(value), value ->> '$.kind') kind
     from log group by day, kind order by day, n desc"
   # the last ten of a key; the last hour, for other programs
   evlog sql events "select offset, time, value from log where key = 'doc:42'
@@ -159,8 +164,13 @@ func (a *app) sql(cmd *cobra.Command, args []string, f *sqlFlags) (err error) {
 	return s.script(ctx, a.in, true)
 }
 
-// check settles the format.
+// check checks the flags and settles the format.
 func (f *sqlFlags) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("consumer") {
+		if err := cursor.CheckName(f.consumer); err != nil {
+			return usagef(cmd, "--consumer: %w", err)
+		}
+	}
 	asked := map[string]bool{}
 	if cmd.Flags().Changed("format") {
 		asked[f.format] = true
@@ -221,7 +231,7 @@ func (a *app) openSQL(cmd *cobra.Command, dir string, f *sqlFlags) (*sql.DB, err
 	if f.since.set {
 		options.Set("since", f.since.t.UTC().Format(time.RFC3339Nano))
 	}
-	if cmd.Flags().Changed("consumer") {
+	if f.consumer != "" {
 		options.Set("consumer", f.consumer)
 	}
 	ctx := cmd.Context()
@@ -229,7 +239,10 @@ func (a *app) openSQL(cmd *cobra.Command, dir string, f *sqlFlags) (*sql.DB, err
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Close(); err != nil {
+	if f.consumer != "" {
+		err = a.checkConsumer(ctx, r, dir, f.consumer)
+	}
+	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}
 	c, err := sqldriver.NewConnector(ctx, dir+"?"+options.Encode())
@@ -237,6 +250,19 @@ func (a *app) openSQL(cmd *cobra.Command, dir string, f *sqlFlags) (*sql.DB, err
 		return nil, sqlError(ctx, "", err)
 	}
 	return sql.OpenDB(c), nil
+}
+
+// checkConsumer refuses a consumer that has neither committed nor is waited for: to
+// the driver it has all before it, and here it is mistyped.
+func (a *app) checkConsumer(ctx context.Context, r *evlog.Reader, dir, name string) error {
+	rows, err := a.consumersFromDir(ctx, r, dir)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(rows, func(row consumerRow) bool { return row.Name == name }) {
+		return noSuchConsumer(dir, name, "evlog consumers lists them")
+	}
+	return nil
 }
 
 // script runs statements up to the first one that fails. lines says that its
@@ -275,6 +301,9 @@ func sqlError(ctx context.Context, statement string, err error) error {
 		return &hinted{retold{text, err}, "evlog sql only reads: evlog append adds records, evlog retain and evlog compact remove them"}
 	case errors.As(err, &fromSQLite):
 		text = printable(strings.TrimSuffix(strings.TrimPrefix(text, "SQL logic error: "), " (1)"))
+		if text == "malformed JSON" {
+			return &hinted{retold{text, err}, "iif(json_valid(value), ...) passes over values that are none"}
+		}
 	}
 	return retold{text, err}
 }

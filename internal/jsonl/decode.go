@@ -44,6 +44,15 @@ func DecodeDefault(line []byte, def evlog.Record) (evlog.Record, error) {
 	return d.rec, nil
 }
 
+// UnknownFieldError is a field that no record has.
+type UnknownFieldError struct {
+	Byte int // where it stands in the line, from 1
+	Name string
+}
+
+// Error names the byte and the field.
+func (e *UnknownFieldError) Error() string { return fmt.Sprintf("byte %d: unknown field %q", e.Byte, e.Name) }
+
 // A field is a bit for each name, the two forms of a payload counting as one.
 type field uint8
 
@@ -122,7 +131,7 @@ func (d *decoder) field() error {
 	f := fieldNamed(name)
 	if f == 0 {
 		d.i = at
-		return d.errorf("unknown field %q", shorten(string(name)))
+		return &UnknownFieldError{Byte: at + 1, Name: shorten(string(name))}
 	}
 	if d.seen(f) {
 		d.i = at

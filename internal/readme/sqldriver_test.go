@@ -19,7 +19,7 @@ func queryLog() error {
 	}
 	defer db.Close()
 	rows, err := db.Query(`SELECT key, count(*), max(time) FROM log
-		WHERE time >= '2026-09-20' AND value ->> '$.kind' = 'login' GROUP BY key`)
+		WHERE time >= '2026-09-20' AND iif(json_valid(value), value ->> '$.kind') = 'login' GROUP BY key`)
 	// end
 	if err != nil {
 		return err

@@ -159,6 +159,9 @@ func (t *logTable) Sync() (err error) {
 	if len(a.records) == 0 {
 		return nil
 	}
+	if err := t.call.write(); err != nil {
+		return err
+	}
 	ticket, err := gate.Write(a.records...)
 	gate.Release()
 	if err != nil {

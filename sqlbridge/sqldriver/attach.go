@@ -14,10 +14,6 @@ import (
 	"github.com/evlog-go/evlog/evlog"
 )
 
-// builtinCollations says, in the arguments of a table, that a connection has no
-// collations but SQLite's own.
-const builtinCollations = "builtin"
-
 // Attach makes the log in dir a table of an application's own connection, so that
 // events and its tables meet in one query. The table is called name, has the
 // columns of the driver's table log, and is there until the connection is closed
@@ -100,12 +96,12 @@ func attach(ctx context.Context, driverConn any, dir, name string) error {
 	if err := freeName(ctx, c, name); err != nil {
 		return fmt.Errorf("sqldriver: attach: %w", err)
 	}
-	collations, err := collationsOf(ctx, c)
+	loose, err := hasCollations(ctx, c)
 	if err != nil {
 		return fmt.Errorf("sqldriver: attach: %w", err)
 	}
-	query := fmt.Sprintf("CREATE VIRTUAL TABLE temp.%s USING %s(attach, %s, d%x, %s)",
-		quoted(name), moduleName, attachSecret, dir, collations)
+	query := fmt.Sprintf("CREATE VIRTUAL TABLE temp.%s USING %s(attach, %s)",
+		quoted(name), moduleName, attached.add(attachedLog{dir, loose}))
 	if _, err := c.ExecContext(ctx, query, nil); err != nil {
 		return fmt.Errorf("sqldriver: attach: %w", err)
 	}
@@ -142,26 +138,26 @@ func freeName(ctx context.Context, c sqlite.ExecQuerierContext, name string) (er
 	return fmt.Errorf("%q already exists in schema %v (%v); give the log another name: %w", name, row[0], row[1], evlog.ErrBadOptions)
 }
 
-// collationsOf tells whether collations of the application's own may be at work
+// hasCollations tells whether collations of the application's own may be at work
 // in comparisons. A connection gets them when it is opened.
-func collationsOf(ctx context.Context, c sqlite.ExecQuerierContext) (_ string, err error) {
+func hasCollations(ctx context.Context, c sqlite.ExecQuerierContext) (_ bool, err error) {
 	rows, err := c.QueryContext(ctx, "SELECT name FROM pragma_collation_list", nil)
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	row := make([]driver.Value, 1)
 	for {
 		switch err := rows.Next(row); {
 		case err == io.EOF: //nolint:errorlint // drivers return it as it is
-			return builtinCollations, nil
+			return false, nil
 		case err != nil:
-			return "", err
+			return false, err
 		}
 		switch row[0] {
 		case "BINARY", "NOCASE", "RTRIM":
 		default:
-			return "custom", nil
+			return true, nil
 		}
 	}
 }

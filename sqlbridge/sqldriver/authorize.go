@@ -10,6 +10,10 @@ import (
 // do. What is not listed is refused: a connection's private database is nobody's,
 // and files of others are out of reach.
 func (s *session) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+	s.call.goOn()
+	if action == sqlite.AuthRead && isSchema[strings.ToLower(arg1)] && strings.EqualFold(arg2, "sql") {
+		return sqlite.AuthorizerIgnore // it reads as NULL
+	}
 	if err := s.refuse(action, arg1, arg2); err != nil {
 		s.err = err
 		return sqlite.AuthorizerDeny
@@ -26,11 +30,17 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 		s.inserts = false
 		return nil
 	case sqlite.AuthRead:
+		if strings.EqualFold(arg1, "sqlite_dbpage") { // has the schema in it too
+			return notAllowed("reading %s", arg1)
+		}
 		if s.inserts && givenLater[strings.ToLower(arg2)] {
 			return notAllowed("RETURNING %s: the log gives it at the commit; an INSERT's result has LastInsertId", arg2)
 		}
 		return nil
 	case sqlite.AuthTransaction:
+		if arg1 == "BEGIN" && (s.transaction == "COMMIT" || s.transaction == "ROLLBACK") {
+			s.release() // a text goes on to its next statement when the one before has succeeded
+		}
 		s.transaction = arg1
 		return nil
 	case sqlite.AuthSavepoint:
@@ -79,6 +89,12 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 // SELECT, is read for RETURNING.
 var givenLater = map[string]bool{
 	"offset": true, "rowid": true, "ts_ms": true, "time": true, "tombstone": true, "segment": true,
+}
+
+// isSchema are the tables in which SQLite keeps what its tables were made by, with
+// the token of the connection, by which another one could use its session.
+var isSchema = map[string]bool{
+	"sqlite_master": true, "sqlite_temp_master": true, "sqlite_schema": true, "sqlite_temp_schema": true,
 }
 
 // readPragmas describe tables and change nothing.

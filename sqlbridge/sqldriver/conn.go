@@ -47,7 +47,7 @@ type (
 type conn struct {
 	inner   engineConn
 	s       *session
-	name    string // of the session in the registry
+	token   string // of the session in the registry
 	release func() // called at the end; nil is nothing
 
 	lastInsert string // executed in a transaction that has inserted
@@ -166,7 +166,9 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		return r, err
 	}
 	c.s.enterText(ctx, mentionsCollate(query))
-	r, err := c.inner.ExecContext(ctx, query, args)
+	call, end := c.s.watchCall(ctx)
+	defer end()
+	r, err := c.inner.ExecContext(call, query, args)
 	c.follow(err)
 	return r, c.s.leave(err)
 }
@@ -186,7 +188,9 @@ func (c *conn) plain(query string) plainInsert {
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.s.enterText(ctx, mentionsCollate(query))
-	r, err := c.inner.QueryContext(ctx, query, args)
+	call, end := c.s.watchCall(ctx)
+	defer end()
+	r, err := c.inner.QueryContext(call, query, args)
 	c.follow(err)
 	if err != nil {
 		return nil, c.s.leave(err)
@@ -227,31 +231,44 @@ func (c *conn) Ping(ctx context.Context) error {
 // ResetSession implements driver.SessionResetter.
 func (c *conn) ResetSession(ctx context.Context) error { return c.inner.ResetSession(ctx) }
 
-// IsValid implements driver.Validator.
-func (c *conn) IsValid() bool { return c.inner.IsValid() }
+// IsValid implements driver.Validator. A transaction that a statement BEGIN has left
+// open must not go into the pool: who comes next would see its old state of the log,
+// or append to it.
+func (c *conn) IsValid() bool { return c.inner.IsValid() && !c.s.held }
 
 // CheckNamedValue makes of a time.Time the text that the column time has, and of
-// bytes what the columns key and value make of them: SQLite has no text equal to
-// a blob, so a key as records have it would be found nowhere. Other types are
-// converted as by default.
-func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+// bytes and strings what the columns key and value make of them: SQLite has no
+// text equal to a blob, so a key as records have it would be found nowhere.
+func (c *conn) CheckNamedValue(v *driver.NamedValue) (err error) {
 	switch x := v.Value.(type) {
-	case nil, int64, float64, bool, string:
+	case nil, int64, float64, bool:
 		return nil
+	case string:
+		if utf8.ValidString(x) {
+			return nil
+		}
+	}
+	// What stands behind a pointer, a Valuer, a type of the program's own.
+	if v.Value, err = driver.DefaultParameterConverter.ConvertValue(v.Value); err != nil {
+		return err
+	}
+	switch x := v.Value.(type) {
+	case string:
+		if !utf8.ValidString(x) {
+			v.Value = []byte(x)
+		}
 	case []byte:
 		if len(x) > 0 && utf8.Valid(x) {
 			v.Value = string(x)
 		}
-		return nil
 	case time.Time:
 		text := textTime(x.UnixMilli())
 		if text == nil {
 			return fmt.Errorf("sqldriver: argument %d: the year %d is not in 0 to 9999", v.Ordinal, x.UTC().Year())
 		}
 		v.Value = text
-		return nil
 	}
-	return driver.ErrSkip
+	return nil
 }
 
 // Close implements driver.Conn.
@@ -259,7 +276,7 @@ func (c *conn) Close() error {
 	c.s.enter(c.s.base)
 	err := c.inner.Close()
 	c.s.abandon()
-	sessions.remove(c.name)
+	sessions.remove(c.token)
 	if c.release != nil {
 		c.release()
 	}
@@ -283,7 +300,9 @@ func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if err := t.enter(ctx); err != nil {
 		return nil, err
 	}
-	r, err := t.engineStmt.ExecContext(ctx, args)
+	call, end := t.s.watchCall(ctx)
+	defer end()
+	r, err := t.engineStmt.ExecContext(call, args)
 	t.s.follow(t.transaction, err)
 	return r, t.s.leave(err)
 }
@@ -293,7 +312,9 @@ func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	if err := t.enter(ctx); err != nil {
 		return nil, err
 	}
-	r, err := t.engineStmt.QueryContext(ctx, args)
+	call, end := t.s.watchCall(ctx)
+	defer end()
+	r, err := t.engineStmt.QueryContext(call, args)
 	t.s.follow(t.transaction, err)
 	if err != nil {
 		return nil, t.s.leave(err)

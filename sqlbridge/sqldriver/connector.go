@@ -105,7 +105,7 @@ func (c *Connector) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.config.consumer != "" {
-		// An unknown consumer is a mistake that is seen now.
+		// One whose cursor does not fit the log is seen now.
 		_, err = (&session{source: s, ctx: ctx}).committed()
 	}
 	return err
@@ -145,9 +145,9 @@ func (c *Connector) connect() (*conn, error) {
 	if s.log == nil {
 		s.why = "the log is open for reading (mode=rw is for writing)"
 	}
-	cn := &conn{inner: inner, s: s, name: sessions.add(s)}
+	cn := &conn{inner: inner, s: s, token: sessions.add(s)}
 	for _, table := range tableNames {
-		query := fmt.Sprintf("CREATE VIRTUAL TABLE %s USING %s(conn, %s, %s)", table, moduleName, cn.name, table)
+		query := fmt.Sprintf("CREATE VIRTUAL TABLE %s USING %s(conn, %s, %s)", table, moduleName, cn.token, table)
 		if _, err := cn.ExecContext(s.base, query, nil); err != nil {
 			return nil, errors.Join(err, cn.Close())
 		}

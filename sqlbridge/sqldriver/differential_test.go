@@ -47,11 +47,14 @@ func TestDifferential_Attached(t *testing.T) {
 func TestDifferential_Corners(t *testing.T) {
 	texts := []string{
 		"5", "05", "5.0", " 5", "5 ", "k", "K", "k ", "k  ", "K ", "k\x00a", "K\x00a", "k\x00b", "k\x00a ", "k\x00", "\x00", "\xff", "", " ",
-		"ä", "Ä", "2023-11-14T22:13:20.000Z", "2023-11-14t22:13:20.000z", "2023-11-14T22:13:20,500Z", "2023-11-14 22:13:20", "2023-11-14",
+		"ä", "Ä", "12000", "2023-11-14T22:13:20.000Z", "2023-11-14t22:13:20.000z", "2023-11-14T22:13:20,500Z", "2023-11-14 22:13:20", "2023-11-14",
 	}
 	d := &differential{}
 	for i, s := range texts {
 		d.records = append(d.records, evlog.Record{Offset: uint64(i), Time: time.UnixMilli(1_700_000_000_000), Key: []byte(s)})
+		if s == "12000" { // a year that the column time cannot show
+			d.records[i].Time = time.Date(12_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
 	}
 	p, _ := inMemory(t)
 	l, err := evlog.Open(p.ctx, p.dir, &evlog.Options{IndexBytes: 1})
@@ -65,7 +68,7 @@ func TestDifferential_Corners(t *testing.T) {
 			for _, v := range []any{text, []byte(text), int64(len(text)), 5.0, int64(5), nil} {
 				for _, cond := range []string{
 					"key = ?", "key = ? COLLATE NOCASE", "key = ? COLLATE RTRIM", "key COLLATE NOCASE = ?", "key = CAST(? AS INTEGER)",
-					"key = CAST(? AS TEXT)", "key IS ?", "key IN (?, 'K')", "time = ?", "time >= ?", "time < ?", "time > ? COLLATE NOCASE",
+					"key = CAST(? AS TEXT)", "key IS ?", "key IN (?, 'K')", "time = ?", "time >= ?", "time < ?", "time > ? COLLATE NOCASE", "time IS ?", "time IS NOT ?",
 					"time <= ? COLLATE RTRIM", "offset = ?", "offset >= ?", "ts_ms > ?", "rowid <= ?", "schema = ?",
 				} {
 					q := &sqlQuery{args: []any{v}}
@@ -130,6 +133,8 @@ func holey(g *evtest.Gen, n int) []evlog.Record {
 		switch {
 		case i > 0 && g.Rng.IntN(4) == 0:
 			r.Time = records[i-1].Time
+		case g.Rng.IntN(30) == 0:
+			r.Time = time.Date([]int{-1, 10_000, 12_000}[g.Rng.IntN(3)], 6, 1, 0, 0, 0, 0, time.UTC)
 		case g.Rng.IntN(12) == 0:
 			r.Key = [][]byte{[]byte("KEY-1"), []byte("key-1  "), []byte("key-1\x00a"), []byte("KEY-1\x00b"), []byte("5"), []byte("05")}[g.Rng.IntN(6)]
 		}
@@ -202,12 +207,19 @@ func (d *differential) check(t *testing.T, q *sqlQuery) {
 	}
 }
 
-// textsOf makes of bytes what the driver makes of them, for a table.
+// textsOf makes of bytes and texts what the driver makes of them, for a table.
 func textsOf(args []any) []any {
 	args = slices.Clone(args)
 	for i, v := range args {
-		if b, ok := v.([]byte); ok && len(b) > 0 && utf8.Valid(b) {
-			args[i] = string(b)
+		switch v := v.(type) {
+		case []byte:
+			if len(v) > 0 && utf8.Valid(v) {
+				args[i] = string(v)
+			}
+		case string:
+			if !utf8.ValidString(v) {
+				args[i] = []byte(v)
+			}
 		}
 	}
 	return args

@@ -2,7 +2,7 @@
 // "evlog", whose table log is the log.
 //
 //	db, err := sql.Open("evlog", "events")
-//	rows, err := db.Query(`SELECT offset, value ->> '$.title' FROM log WHERE key = ? ORDER BY offset DESC LIMIT 10`, "doc:42")
+//	rows, err := db.Query(`SELECT offset, value FROM log WHERE key = ? ORDER BY offset DESC LIMIT 10`, "doc:42")
 //
 // SQL is SQLite's, by modernc.org/sqlite: each connection is a private database in
 // memory with nothing in it but the tables below. Importing this package links
@@ -17,7 +17,8 @@
 //	time       TEXT     the same as 2026-09-20T03:00:00.123Z; NULL outside the years 0 to 9999
 //	schema     INTEGER
 //	key        TEXT where it is valid UTF-8, so that it compares with texts; BLOB otherwise; NULL if empty
-//	value      the same; JSON can be taken apart by SQLite's functions
+//	value      the same; SQLite's functions take JSON apart. To them what is no JSON
+//	           is an error: iif(json_valid(value), value ->> '$.title')
 //	tombstone  INTEGER  1 for a key without a value
 //	segment    INTEGER  base of the segment that holds it
 //
@@ -27,7 +28,8 @@
 // log_end, lag, updated, state, note), as the command line's documents have them.
 //
 // Arguments become what the columns have: a time.Time a text of the form of the
-// column time, a []byte a text where it is valid UTF-8. A connection that a log is
+// column time, a []byte or a string a text where it is valid UTF-8 and a blob
+// otherwise, also behind a pointer or a driver.Valuer. A connection that a log is
 // attached to (see Attach) does not do that: use string(key) there. SQLite's own
 // times are of another form, with a blank for the T, and compare wrongly with the
 // column time; the last hour is
@@ -56,7 +58,8 @@
 //
 // # Reading and writing
 //
-// The part behind the last question mark of a data source name has options:
+// A data source name is the path of the directory as it is, no URI and nothing
+// escaped. The part behind its last question mark has options, escaped as in a URL:
 //
 //	mode=ro        reading; takes no lock, creates nothing. The default
 //	mode=rw        the log's one writer: INSERT appends. The log has to exist
@@ -64,11 +67,12 @@
 //	since=T        only the records from the first one on with this time or a later one:
 //	               RFC 3339, a date, or -2h for two hours before opening
 //	consumer=NAME  only the records that this consumer has not committed, as each
-//	               statement finds it
+//	               statement finds it: all, where it has committed nothing yet
 //	hold=5s        how long a transaction that has inserted may stay open (mode=rw)
 //
 // The log is opened by sql.Open, which fails if it cannot be, and released by
-// DB.Close. Nothing else can be done with a connection: what writes, ATTACH, DDL,
+// DB.Close. A statement BEGIN needs a sql.Conn: the pool takes no connection back
+// with a transaction open. Nothing else can be done with a connection: what writes, ATTACH, DDL,
 // load_extension and most of PRAGMA are refused while the statement is compiled
 // (ErrNotAllowed).
 //

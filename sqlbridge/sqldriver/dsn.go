@@ -31,12 +31,12 @@ func parseDSN(dsn string, now time.Time) (config, error) {
 	if i := strings.LastIndexByte(dsn, '?'); i >= 0 {
 		c.dir, query = dsn[:i], dsn[i+1:]
 	}
-	if c.dir == "" {
-		return c, badDSN("%q names no directory", dsn)
+	if err := c.checkDir(dsn); err != nil {
+		return c, err
 	}
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return c, badDSN("%q: %v", dsn, err)
+		return c, badDSN("options %q: %v", query, err)
 	}
 	for name, values := range options {
 		if len(values) > 1 {
@@ -47,6 +47,28 @@ func parseDSN(dsn string, now time.Time) (config, error) {
 		}
 	}
 	return c, nil
+}
+
+// checkDir refuses what SQLite's drivers take for something else than a directory:
+// it would be created, under an odd name. A path has no scheme, nothing in it is
+// escaped, and a drive of Windows has one letter.
+func (c *config) checkDir(dsn string) error {
+	scheme, _, isURI := strings.Cut(c.dir, ":")
+	switch {
+	case c.dir == "":
+		return badDSN("%q names no directory", dsn)
+	case strings.ContainsRune(c.dir, 0):
+		return badDSN("%q has a NUL in it", dsn)
+	case c.dir == ":memory:":
+		return badDSN("%q is no directory; evlogtest.OpenMem makes a log in memory, for NewLogConnector", dsn)
+	case isURI && len(scheme) > 1 && !strings.ContainsFunc(scheme, notInScheme):
+		return badDSN("%q is a URI; give the path of the directory as it is, %q if its name begins so", dsn, "./"+c.dir)
+	}
+	return nil
+}
+
+func notInScheme(c rune) bool {
+	return (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("+-.", c)
 }
 
 func (c *config) set(name, value string, now time.Time) (err error) {
@@ -75,7 +97,8 @@ func (c *config) set(name, value string, now time.Time) (err error) {
 			return badDSN("hold is %q, not a duration above 0", value)
 		}
 	default:
-		return badDSN("%q is no option (mode, since, consumer and hold are)", name)
+		return badDSN("%q is no option (mode, since, consumer and hold are); "+
+			"where the directory's name has a question mark, another one ends it", name)
 	}
 	return nil
 }

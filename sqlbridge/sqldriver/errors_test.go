@@ -1,6 +1,7 @@
 package sqldriver_test
 
 import (
+	"database/sql"
 	"fmt"
 	"math"
 	"os"
@@ -94,6 +95,28 @@ func readsColumn(q string) bool {
 		}
 	}
 	return true
+}
+
+// A limit that is reached at the damaged record does not make a row of it.
+func TestErrors_LimitAtDamage(t *testing.T) {
+	p := damagedLog(t)
+	for i, db := range []*sql.DB{p.open(t, ""), openAttached(t, p, "log")} {
+		for _, what := range []string{"1", "'x' || 'y'", "offset", "rowid", "key", "value, 1", "NULL"} {
+			for _, where := range []string{"", "WHERE offset >= 0", "WHERE key = 'k'", "WHERE ts_ms < 100", "WHERE 1"} {
+				q := fmt.Sprintf(`SELECT %s FROM log %s LIMIT `, what, where)
+				lines, err := query(t.Context(), db, q+"15")
+				require.NoError(t, err, q)
+				require.Len(t, lines, 15, q)
+				_, err = query(t.Context(), db, q+"16")
+				require.Error(t, err, "%d: %s", i, q)
+				_, err = query(t.Context(), db, q+"2 OFFSET 14")
+				require.Error(t, err, "%d: %s", i, q)
+				var n int
+				err = db.QueryRowContext(t.Context(), `SELECT count(*) FROM (`+q+`16)`).Scan(&n)
+				require.Error(t, err, "%d: %s", i, q)
+			}
+		}
+	}
 }
 
 // Rows come up to the damage, then the error.

@@ -242,18 +242,12 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 				p, db := writable(t)
 				db.SetMaxOpenConns(1)
 				mustExec(t, db, insertValue, "there")
-				die := func(tx interface {
-					ExecContext(context.Context, string, ...any) (sql.Result, error)
-				},
-				) {
+				die := func(tx executor) {
 					t.Helper()
 					for range before {
 						mustExec(t, tx, insertValue, "gone")
 					}
-					ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
-					defer cancel()
-					_, err := tx.ExecContext(ctx, interrupted)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
+					untilDead(t, tx, interrupted)
 				}
 				for _, end := range []string{"commit", "rollback"} {
 					tx, err := db.BeginTx(p.ctx, nil)
@@ -289,10 +283,7 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 					require.ErrorContains(t, err, "no transaction is active")
 					require.Equal(t, []string{`"there"`}, mustQuery(t, c, `SELECT value FROM log`))
 				}
-				ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
-				defer cancel()
-				_, err = c.ExecContext(ctx, "BEGIN; INSERT INTO log (value) VALUES ('gone'); "+interrupted)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				untilDead(t, c, "BEGIN; INSERT INTO log (value) VALUES ('gone'); "+interrupted)
 				_, err = c.ExecContext(p.ctx, insertValue, "must not be there")
 				require.ErrorIs(t, err, sqldriver.ErrRolledBack)
 				_, err = c.ExecContext(p.ctx, "ROLLBACK")
@@ -305,7 +296,7 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 				require.NoError(t, err)
 				mustExec(t, tx, insertValue, "first")
 				mustExec(t, tx, insertValue, "second")
-				ctx, cancel = context.WithTimeout(p.ctx, 20*time.Millisecond)
+				ctx, cancel := context.WithTimeout(p.ctx, 20*time.Millisecond)
 				defer cancel()
 				_, err = query(ctx, tx, `SELECT count(*) FROM (`+endless+`)`)
 				require.ErrorIs(t, err, context.DeadlineExceeded, "a query changes nothing")
@@ -313,6 +304,30 @@ func TestInsert_InterruptedInTransaction(t *testing.T) {
 				require.NoError(t, tx.Commit())
 				require.Equal(t, []string{"4"}, mustQuery(t, db, `SELECT count(*) FROM log`))
 			})
+		}
+	}
+}
+
+type executor interface {
+	querier
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}
+
+// untilDead executes a text that does not end with a context that does, until the
+// INSERT in it has begun before that: then the transaction is dead.
+func untilDead(t *testing.T, tx executor, text string) {
+	t.Helper()
+	for d := 20 * time.Millisecond; ; d *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		_, err := tx.ExecContext(ctx, text)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if _, err := query(t.Context(), tx, `SELECT 1`); err != nil {
+			require.ErrorIs(t, err, sqldriver.ErrRolledBack)
+			return
+		}
+		if strings.HasPrefix(text, "BEGIN") {
+			_, _ = tx.ExecContext(t.Context(), "ROLLBACK") // it may not have begun
 		}
 	}
 }

@@ -48,14 +48,17 @@ func (s *session) guard(err *error) {
 	}
 }
 
-// logCursor is a scan as SQLite sees it. An error of Next would lose its text on
-// the way. So there is a row then, and whoever asks for a column of it gets the
-// error; if nobody does, the next step fails.
+// logCursor is a scan as SQLite sees it. An error of Next loses its text on the
+// way, which a connection of the driver puts back. In an attached table there is a
+// row instead, and who asks for a column of it gets the error with its text. That
+// must not be done where nobody may ask: the row would count as one.
 type logCursor struct {
 	t      *logTable
 	scan   scan
 	failed error
 	closed bool
+	asks   bool // SQLite compares each row with what the plan was made of
+	asked  bool // it has asked for a column of the row, and so will of the next one
 }
 
 // Filter begins a scan.
@@ -63,6 +66,7 @@ func (c *logCursor) Filter(_ int, idxStr string, values []vtab.Value) (err error
 	defer c.t.guard(&err)
 	c.failed = nil
 	p := parsePlan(idxStr)
+	c.asks, c.asked = len(p.terms) > 0, false
 	w, err := c.t.window(&p, values)
 	if err != nil {
 		return err
@@ -76,8 +80,15 @@ func (c *logCursor) Next() (err error) {
 		c.t.err = c.failed
 		return c.failed
 	}
-	c.failed = c.step()
-	return nil
+	asked := c.asks || c.asked
+	c.asked = false
+	err = c.step()
+	if err != nil && c.t.attached && asked {
+		c.failed = err
+		return nil
+	}
+	c.t.err = err
+	return err
 }
 
 func (c *logCursor) step() (err error) {
@@ -90,6 +101,7 @@ func (c *logCursor) Eof() bool { return !c.scan.more && c.failed == nil }
 
 // Rowid is the record's offset.
 func (c *logCursor) Rowid() (_ int64, err error) {
+	c.asked = true
 	if c.failed != nil {
 		c.t.err = c.failed
 		return 0, c.failed
@@ -100,6 +112,7 @@ func (c *logCursor) Rowid() (_ int64, err error) {
 // Column returns one value of the row. Bytes are copied by SQLite before it
 // returns to the scan, so the text points into the reader's buffer.
 func (c *logCursor) Column(i int) (_ vtab.Value, err error) {
+	c.asked = true
 	if c.failed != nil {
 		c.t.err = c.failed
 		return nil, c.failed

@@ -3,7 +3,6 @@ package sqldriver
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,14 +26,13 @@ var engine = &sqlite.Driver{}
 // errModule says why the module could not be registered; nil if it could.
 var errModule = vtab.RegisterModule(nil, moduleName, module{})
 
-// module creates the tables. Its arguments say for whom, and are known only to
-// this package, so that no statement, and no schema of a file that was handed in,
-// opens a directory: (conn, number, table) for a connection of the driver,
-// (attach, secret, directory, collations) for a table by Attach.
+// module creates the tables. Its arguments say for whom: (conn, token, table) for a
+// connection of the driver, (attach, token) for a table by Attach. Every SQLite
+// connection of the process reaches the module, with statements and with schemas
+// of files that were handed in, so the tokens cannot be guessed. That of a
+// connection cannot be read either (see authorize), and that of Attach opens the
+// directory that its reader has before him anyway.
 type module struct{}
-
-// Arguments begin with a letter, as words of SQL do.
-var attachSecret = "s" + rand.Text()
 
 // VolatileArgs lets SQLite hand over texts and blobs without copying them.
 func (module) VolatileArgs() bool { return true }
@@ -45,12 +43,14 @@ func (module) Create(ctx vtab.Context, args []string) (_ vtab.Table, err error) 
 	args = args[min(3, len(args)):]
 	switch {
 	case len(args) == 3 && args[0] == "conn":
-		if s := sessions.get(args[1]); s != nil {
+		if s, ok := sessions.get(args[1]); ok {
 			defer s.guard(&err)
 			return s.table(ctx, args[2])
 		}
-	case len(args) == 4 && args[0] == "attach" && args[1] == attachSecret:
-		return attachedTable(ctx, args[2], args[3])
+	case len(args) == 2 && args[0] == "attach":
+		if log, ok := attached.get(args[1]); ok {
+			return log.table(ctx)
+		}
 	}
 	return nil, notAllowed("this module's tables are made by sqldriver.Attach")
 }
@@ -60,38 +60,48 @@ func (m module) Connect(ctx vtab.Context, args []string) (vtab.Table, error) {
 	return m.Create(ctx, args)
 }
 
-// sessions are the open connections of the driver, by what their tables are
-// created with.
-var sessions registry
+// sessions are the open connections of the driver. SQLite creates their tables
+// again when it reads its schema again.
+var sessions registry[*session]
 
-type registry struct {
-	mu   sync.Mutex // guards the rest
-	last uint64
-	all  map[string]*session
+// attached are the logs that Attach was called for, each once. They stay, for the
+// same reason.
+var attached registry[attachedLog]
+
+// registry keeps values by tokens that nobody guesses.
+type registry[V comparable] struct {
+	mu  sync.Mutex // guards the rest
+	all map[string]V
 }
 
-func (r *registry) add(s *session) (name string) {
+// add returns the token of v, which is there once.
+func (r *registry[V]) add(v V) (token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[string]*session{}
+	for token, known := range r.all {
+		if known == v {
+			return token
+		}
 	}
-	r.last++
-	name = fmt.Sprint(r.last)
-	r.all[name] = s
-	return name
+	if r.all == nil {
+		r.all = map[string]V{}
+	}
+	token = "t" + rand.Text() // words of SQL begin with a letter
+	r.all[token] = v
+	return token
 }
 
-func (r *registry) get(name string) *session {
+func (r *registry[V]) get(token string) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.all[name]
+	v, ok = r.all[token]
+	return v, ok
 }
 
-func (r *registry) remove(name string) {
+func (r *registry[V]) remove(token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.all, name)
+	delete(r.all, token)
 }
 
 // Tables of a connection of the driver.
@@ -126,22 +136,23 @@ func (s *session) logTable(ctx vtab.Context) (vtab.Table, error) {
 	return &logTable{session: s, records: float64(next - first)}, nil
 }
 
-// attachedTable is a log inside somebody else's connection.
-func attachedTable(ctx vtab.Context, hexDir, collations string) (vtab.Table, error) {
-	dir, err := hex.DecodeString(strings.TrimPrefix(hexDir, "d"))
-	if err != nil {
-		return nil, err
-	}
+// attachedLog is a log inside somebody else's connection.
+type attachedLog struct {
+	dir   string // absolute
+	loose bool   // collations of the application's own may be at work
+}
+
+func (a attachedLog) table(ctx vtab.Context) (vtab.Table, error) {
 	background := context.Background()
-	r, err := evlog.OpenReader(background, string(dir), nil)
+	r, err := evlog.OpenReader(background, a.dir, nil)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{
 		source: &source{reader: r, base: background},
 		ctx:    background,
-		loose:  collations != builtinCollations,
-		why:    "an INSERT could not be atomic with this database's transaction; package outbox can",
+		loose:  a.loose, attached: true,
+		why: "an INSERT could not be atomic with this database's transaction; package outbox can",
 	}
 	t, err := s.logTable(ctx)
 	if err != nil {

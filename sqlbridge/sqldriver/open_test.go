@@ -10,6 +10,7 @@ import (
 
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/evtest"
 	"github.com/evlog-go/evlog/sqlbridge/sqldriver"
 )
 
@@ -55,7 +56,6 @@ func TestOpen_Errors(t *testing.T) {
 		{good.dir + "?hold=-1s", evlog.ErrBadOptions, "hold"},
 		{good.dir + "?hold=5", evlog.ErrBadOptions, "hold"},
 		{good.dir + "?consumer=", evlog.ErrBadOptions, "consumer"},
-		{good.dir + "?consumer=nobody", cursor.ErrUnknownConsumer, "nobody"},
 		{damaged.dir + "?consumer=x", evlog.ErrCorrupt, "consumers.json"},
 	} {
 		t.Run(c.dsn[min(len(base), len(c.dsn)):], func(t *testing.T) {
@@ -175,8 +175,19 @@ func TestOpen_SinceConsumer(t *testing.T) {
 	require.NoError(t, store.Commit(p.ctx, "mailer", 5, 19))
 	require.Equal(t, []string{"19"}, mustQuery(t, db, `SELECT offset FROM log`), "each statement asks anew")
 	require.NoError(t, store.Remove(p.ctx, "mailer"))
-	_, err = query(p.ctx, db, `SELECT offset FROM log`)
-	require.ErrorIs(t, err, cursor.ErrUnknownConsumer)
-	_, err = query(p.ctx, db, `SELECT count(*) FROM log`)
-	require.ErrorIs(t, err, cursor.ErrUnknownConsumer)
+	require.Equal(t, []string{"20"}, mustQuery(t, db, `SELECT count(*) FROM log`), "it has committed nothing")
+
+	// A service asks before its first commit, also of a log whose old end is gone.
+	db = p.open(t, "?consumer=new")
+	l, err := evlog.Open(p.ctx, p.dir, nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Roll(p.ctx))
+	_, err = l.Append(p.ctx, evlog.Record{})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.Equal(t, []string{"21"}, mustQuery(t, db, `SELECT count(*) FROM log`))
+	require.NoError(t, os.Remove(filepath.Join(p.dir, evtest.SegmentFile(0))))
+	require.Equal(t, []string{"20"}, mustQuery(t, db, `SELECT offset FROM log`))
+	require.NoError(t, store.Commit(p.ctx, "new", 0, 21))
+	require.Empty(t, mustQuery(t, db, `SELECT offset FROM log`))
 }

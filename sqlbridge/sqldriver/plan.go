@@ -86,7 +86,8 @@ func (s *session) termOf(c vtab.Constraint) (t term, ok bool) {
 	case colTSMS:
 		return term{"ts_ms", op}, true
 	case colTime:
-		return term{"time", op}, !s.loose
+		// "time IS NULL" is true of records, those of other years.
+		return term{"time", op}, !s.loose && c.Op != vtab.OpIS
 	case colSegment:
 		return term{"segment", op}, op == "="
 	case colKey:

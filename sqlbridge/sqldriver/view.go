@@ -26,10 +26,13 @@ type session struct {
 	*source
 	handle uintptr         // SQLite's, of the connection; 0 where it is not known
 	ctx    context.Context // of the call under way
+	call   *callContext    // the same for a call that may append; nil where it does not end
 	err    error           // why a callback failed in the call under way
 	exact  bool            // the statement's text has no COLLATE: keys are equal byte by byte
 	loose  bool            // collations of unknown rules may be at work: text is not looked up
-	why    string          // INSERT is refused for this reason; empty if it is not
+
+	attached bool   // the table is in somebody else's connection
+	why      string // INSERT is refused for this reason; empty if it is not
 
 	inserts     bool   // the statement being compiled inserts, and has read nothing since
 	transaction string // the last of BEGIN, COMMIT and ROLLBACK in the statements under way
@@ -131,11 +134,15 @@ func (s *session) known(offset uint64) (p evlog.Prefix, ok bool) {
 		s.config.consumer == "" && s.config.since.IsZero()
 }
 
-// committed is where the consumer of the option stands.
+// committed is where the consumer of the option stands. One that has not committed
+// yet has all before it, as for cursor.Run.
 func (s *session) committed() (uint64, error) {
 	p, err := s.store.Load(s.ctx, s.config.consumer)
-	if err != nil {
-		return 0, fmt.Errorf("sqldriver: consumer: %w", err)
+	switch {
+	case errors.Is(err, cursor.ErrUnknownConsumer):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("sqldriver: %w", err)
 	}
 	start, err := cursor.Resolve(s.ctx, s.reader, p.Name, p.Next, p.LogID, cursor.Fail)
 	if err != nil {

@@ -427,3 +427,54 @@ func TestView_AllRetained(t *testing.T) {
 		require.Empty(t, mustQuery(t, db, q), q)
 	}
 }
+
+// A transaction that a statement has begun stays out of the pool.
+func TestView_TransactionLeftOpen(t *testing.T) {
+	p, db := writable(t)
+	db.SetMaxOpenConns(1)
+	for _, q := range []string{`BEGIN`, `BEGIN; SELECT count(*) FROM log`, `BEGIN; INSERT INTO log (value) VALUES ('no')`} {
+		mustExec(t, db, q)
+		n := mustQuery(t, db, `SELECT count(*) FROM log`)
+		mustExec(t, db, insertValue, "v")
+		require.NotEqual(t, n, mustQuery(t, db, `SELECT count(*) FROM log`), q)
+		_, err := db.ExecContext(t.Context(), `COMMIT`)
+		require.ErrorContains(t, err, "no transaction is active", q)
+	}
+	require.Equal(t, []string{`"v"`, `"v"`, `"v"`}, mustQuery(t, db, `SELECT value FROM log`))
+
+	// Whoever wants one holds a connection.
+	c, err := db.Conn(p.ctx)
+	require.NoError(t, err)
+	mustExec(t, c, `BEGIN`)
+	mustExec(t, c, insertValue, "w")
+	mustExec(t, c, `COMMIT`)
+	mustExec(t, c, `BEGIN`)
+	mustExec(t, c, insertValue, "no")
+	require.NoError(t, c.Close())
+	require.Equal(t, []string{"4"}, mustQuery(t, db, `SELECT count(*) FROM log`))
+}
+
+// A text that ends a transaction and begins the next one sees what is new.
+func TestView_TransactionAfterTransaction(t *testing.T) {
+	p, db := writable(t)
+	ctx := p.ctx
+	c, err := p.open(t, "").Conn(ctx)
+	require.NoError(t, err)
+	defer c.Close()
+	mustExec(t, c, `BEGIN`)
+	for i, q := range []string{`COMMIT; BEGIN`, `ROLLBACK; BEGIN`, `SELECT 1; COMMIT; SELECT 2; BEGIN; SELECT 3`} {
+		require.Equal(t, []string{fmt.Sprint(i)}, mustQuery(t, c, `SELECT count(*) FROM log`))
+		mustExec(t, db, insertValue, "v")
+		require.Equal(t, []string{fmt.Sprint(i)}, mustQuery(t, c, `SELECT count(*) FROM log`))
+		mustExec(t, c, q)
+		require.Equal(t, []string{fmt.Sprint(i + 1)}, mustQuery(t, c, `SELECT count(*) FROM log`), q)
+	}
+	_, err = c.ExecContext(ctx, `COMMIT; BEGIN; SELECT nothing`)
+	require.Error(t, err)
+	mustExec(t, db, insertValue, "v")
+	require.Equal(t, []string{"4"}, mustQuery(t, c, `SELECT count(*) FROM log`))
+	mustExec(t, db, insertValue, "v")
+	require.Equal(t, []string{"4"}, mustQuery(t, c, `SELECT count(*) FROM log`), "it has begun")
+	mustExec(t, c, `ROLLBACK`)
+	require.Equal(t, []string{"5"}, mustQuery(t, c, `SELECT count(*) FROM log`))
+}
