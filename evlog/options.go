@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/clock"
@@ -246,11 +245,6 @@ type ReaderOptions struct {
 // something off, whatever their size.
 func inPart(d time.Duration) bool { return d > 0 && d%time.Millisecond != 0 }
 
-// badID: what could not stand in front of "/" and an offset, or on a line.
-func badID(id string) bool {
-	return len(id) > 64 || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '/' })
-}
-
 func badOption(field, format string, args ...any) error {
 	return fmt.Errorf("evlog: options: %s %s: %w", field, fmt.Sprintf(format, args...), ErrBadOptions)
 }
@@ -293,7 +287,7 @@ func (o *Options) withDefaults() (Options, error) {
 		return c, badOption("BufferBytes", "is %d", c.BufferBytes)
 	case c.Verify > VerifyAll:
 		return c, badOption("Verify", "is %d", c.Verify)
-	case badID(c.ID):
+	case c.ID != "" && !format.ValidID(c.ID):
 		return c, badOption("ID", "is %q", c.ID)
 	case c.FirstOffset > format.MaxOffset:
 		return c, badOption("FirstOffset", "is %d, the highest is %d", c.FirstOffset, uint64(format.MaxOffset))

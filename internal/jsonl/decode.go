@@ -51,7 +51,9 @@ type UnknownFieldError struct {
 }
 
 // Error names the byte and the field.
-func (e *UnknownFieldError) Error() string { return fmt.Sprintf("byte %d: unknown field %q", e.Byte, e.Name) }
+func (e *UnknownFieldError) Error() string {
+	return fmt.Sprintf("byte %d: unknown field %q", e.Byte, e.Name)
+}
 
 // A field is a bit for each name, the two forms of a payload counting as one.
 type field uint8

@@ -29,7 +29,8 @@ func queriesOf(table string) queries {
 			key       ANY,
 			value     ANY,
 			tombstone INTEGER NOT NULL AS (key IS NOT NULL AND value IS NULL) VIRTUAL,
-			time      TEXT AS (strftime('%Y-%m-%dT%H:%M:%fZ', ts_ms / 1000.0, 'unixepoch')) VIRTUAL
+			time      TEXT AS (CASE WHEN ts_ms >= -62167219200000 -- the year 0; from 10000 on it is NULL
+				THEN strftime('%Y-%m-%dT%H:%M:%fZ', ts_ms / 1000.0, 'unixepoch') END) VIRTUAL
 		) STRICT`),
 		probe:    named(`UPDATE {table} SET ts_ms = ts_ms, schema = schema, key = key, value = value WHERE "offset" IS NULL`),
 		id:       `SELECT id FROM evlog_tablelog WHERE name = ?1`,

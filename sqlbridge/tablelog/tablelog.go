@@ -28,6 +28,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // DefaultTable is the default of Options.Table.
@@ -46,9 +47,10 @@ type Options struct {
 	// then.
 	MustExist bool
 	// ID and FirstOffset are what a log begins with that Open creates, so that it
-	// can be a copy of another one (see AppendExact, SkipTo): the other's identity
-	// and its first offset. Default a random one, and 0. They mean nothing where
-	// there is a log already. Two logs of one identity must not both be appended to.
+	// can be a copy of another one (see AppendExact, SkipTo): the other's identity,
+	// 1 to 64 printable characters of ASCII without spaces and "/", and its first
+	// offset. Default a random one, and 0. They mean nothing where there is a log
+	// already. Two logs of one identity must not both be appended to.
 	ID          string
 	FirstOffset uint64
 }
@@ -79,8 +81,8 @@ var (
 // is not there. db belongs to the caller.
 //
 // Each column of a record is a column of the table: offset, ts_ms, schema, key,
-// value, and two computed ones, tombstone and time, which is the time in RFC 3339
-// where the year has four digits. Keys and values are stored as text where they
+// value, and two computed ones, tombstone and time, which is the time in RFC 3339,
+// NULL outside the years 0 to 9999. Keys and values are stored as text where they
 // are valid UTF-8, so that comparisons and json_extract work, and as blobs
 // otherwise; empty ones are NULL. Query it as you like, and change it only
 // through this package: the next offset and the first one left are in the table
@@ -120,8 +122,11 @@ func newLog(db *sql.DB, opts *Options) (*Log, error) {
 	if o.PollInterval < 0 {
 		return nil, fmt.Errorf("tablelog: PollInterval is %v: %w", o.PollInterval, evlog.ErrBadOptions)
 	}
-	if o.ID == "" {
+	switch {
+	case o.ID == "":
 		o.ID = rand.Text()
+	case !format.ValidID(o.ID):
+		return nil, fmt.Errorf("tablelog: ID is %q: %w (1 to 64 printable characters of ASCII without spaces and \"/\")", o.ID, evlog.ErrBadOptions)
 	}
 	if o.FirstOffset > maxOffset {
 		return nil, fmt.Errorf("tablelog: FirstOffset is %d: %w (at most %d)", o.FirstOffset, evlog.ErrBadOptions, uint64(maxOffset))

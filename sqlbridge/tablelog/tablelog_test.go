@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -238,6 +239,13 @@ func TestOpen_Refused(t *testing.T) {
 	require.ErrorIs(t, err, evlog.ErrBadOptions)
 	_, err = tablelog.Open(t.Context(), db, &tablelog.Options{PollInterval: -1})
 	require.ErrorIs(t, err, evlog.ErrBadOptions)
+	for _, id := range []string{"a b", "a/1", "\n", "Grüße", "\x00", "\x7f", strings.Repeat("x", 65)} {
+		_, err = tablelog.Open(t.Context(), db, &tablelog.Options{ID: id})
+		require.ErrorIs(t, err, evlog.ErrBadOptions, id)
+		_, logErr := evlog.Open(t.Context(), filepath.Join(t.TempDir(), "log"), &evlog.Options{ID: id})
+		require.ErrorIs(t, logErr, evlog.ErrBadOptions, "the log takes %q", id)
+	}
+	open(t, db, &tablelog.Options{Table: "longest", ID: strings.Repeat("x", 64)})
 	_, err = db.ExecContext(t.Context(), `CREATE TABLE orders (id INTEGER PRIMARY KEY)`)
 	require.NoError(t, err)
 	_, err = tablelog.Open(t.Context(), db, &tablelog.Options{Table: "orders"})
@@ -277,7 +285,6 @@ func TestOpen_AsACopy(t *testing.T) {
 	require.ErrorIs(t, err, evlog.ErrBadOptions)
 }
 
-// Two logs in one database, and the columns that are computed.
 // SQLite does not tell Log from log, and so they are one log: otherwise each would
 // count offsets of its own for the same rows.
 func TestOpen_Case(t *testing.T) {
@@ -292,6 +299,7 @@ func TestOpen_Case(t *testing.T) {
 	}
 }
 
+// Two logs in one database, and the columns that are computed.
 func TestColumns(t *testing.T) {
 	db := openDB(t)
 	a, b := open(t, db, nil), open(t, db, &tablelog.Options{Table: "other"})
@@ -318,6 +326,30 @@ func TestColumns(t *testing.T) {
 		"2025-09-20T03:00:00.123Z0texttext7", "1970-01-01T00:00:00.000Z1textnull0", "1970-01-01T00:00:00.000Z0nullblob0",
 	}, got)
 	require.Empty(t, collect(t, b, 0))
+}
+
+// The column time is RFC 3339 or NULL, as the driver's is.
+func TestColumns_Years(t *testing.T) {
+	db := openDB(t)
+	l := open(t, db, nil)
+	for i, c := range []struct {
+		at   time.Time
+		want sql.NullString
+	}{
+		{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), sql.NullString{String: "0000-01-01T00:00:00.000Z", Valid: true}},
+		{time.Date(0, 1, 1, 0, 0, 0, -1e6, time.UTC), sql.NullString{}},
+		{time.Date(10_000, 1, 1, 0, 0, 0, -1e6, time.UTC), sql.NullString{String: "9999-12-31T23:59:59.999Z", Valid: true}},
+		{time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC), sql.NullString{}},
+		{time.UnixMilli(math.MinInt64), sql.NullString{}},
+		{time.UnixMilli(math.MaxInt64), sql.NullString{}},
+		{time.UnixMilli(-1), sql.NullString{String: "1969-12-31T23:59:59.999Z", Valid: true}},
+	} {
+		_, err := l.Append(t.Context(), evlog.Record{Time: c.at})
+		require.NoError(t, err)
+		var got sql.NullString
+		require.NoError(t, db.QueryRowContext(t.Context(), `SELECT time FROM evlog_table WHERE "offset" = ?`, i).Scan(&got))
+		require.Equal(t, c.want, got, c.at)
+	}
 }
 
 // A consumer with its effects in the same database as the log, with one
