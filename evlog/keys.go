@@ -12,21 +12,13 @@ import (
 	"github.com/evlog-go/evlog/internal/vfs"
 )
 
-// ByKey yields the records with this key from offset from on, as Records does.
-// It passes over the segments whose key filter says that they hold none. Beside
+// ByKey yields the records with this key from offset from on, as Records does,
+// OnBehind included. It passes over the segments whose key filter says that they hold none. Beside
 // compaction it yields those that are left when it gets there.
 func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		w, err := r.start(ctx, from)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		w.key = wantKey(key)
-		w.yieldAll(ctx, func(rec Record, err error) bool {
-			return err == nil && !bytes.Equal(rec.Key, key) || yield(rec, err)
-		})
-	}
+	return ofKey(func(yield func(Record, error) bool) {
+		r.ascend(ctx, from, wantKey(key), r.startNow(ctx), yield)
+	}, key)
 }
 
 // Latest returns the newest record with this key, which stays valid; that may

@@ -223,9 +223,11 @@ type ReaderOptions struct {
 	// to the first damage: to salvage what a power failure left, never for
 	// consumers, since these records can still vanish.
 	BeyondDurable bool
-	// OnBehind is asked where an iterator has fallen behind retention, with what
-	// it wanted and the first offset left. True: it goes on there. False, and
-	// nil: it ends with the *OffsetError. It is called on the iterating goroutine.
+	// OnBehind is asked where an iterator that goes up (Records, Follow, ByKey, of
+	// a Reader or a Prefix) has fallen behind retention, with what it wanted and
+	// the first offset left. True: it goes on there. False, and nil: it ends with
+	// the *OffsetError. It is called on the iterating goroutine. Get, which is about
+	// one offset, does not ask it.
 	// Consumers and tables (packages cursor, sqlbridge, table) decide that for
 	// themselves, and do not ask it.
 	OnBehind func(*OffsetError) bool

@@ -34,12 +34,13 @@ func (p Prefix) Below(offset uint64) Prefix {
 	return p
 }
 
-// Records is Reader.Records up to Next. From Next on there are none.
+// Records is Reader.Records up to Next, OnBehind included. From Next on there are
+// none.
 func (p Prefix) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
 	return p.ascending(ctx, nil, from)
 }
 
-// ByKey is Reader.ByKey up to Next.
+// ByKey is Reader.ByKey up to Next, OnBehind included.
 func (p Prefix) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
 	return ofKey(p.ascending(ctx, wantKey(key), from), key)
 }
@@ -60,13 +61,7 @@ func (p Prefix) ascending(ctx context.Context, key *wantedKey, from uint64) iter
 		if from >= p.Next() {
 			return
 		}
-		w, err := p.start(from)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		w.key = key
-		w.yieldAll(ctx, yield)
+		p.r.ascend(ctx, from, key, p.start, yield)
 	}
 }
 

@@ -19,13 +19,22 @@ import (
 // stops there, nothing is skipped), or the context's.
 func (r *Reader) Records(ctx context.Context, from uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		w, err := r.iterate(ctx, from)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		w.yieldAll(ctx, yield)
+		r.ascend(ctx, from, nil, r.startNow(ctx), yield)
 	}
+}
+
+// ascend yields the records from offset from on, and may leave out ones without
+// the key, unless it is nil.
+func (r *Reader) ascend(
+	ctx context.Context, from uint64, key *wantedKey, start startFunc, yield func(Record, error) bool,
+) {
+	w, err := r.iterate(ctx, from, start)
+	if err != nil {
+		yield(Record{}, err)
+		return
+	}
+	w.key = key
+	w.yieldAll(ctx, yield)
 }
 
 // yieldAll yields what the walker finds, an error last.
@@ -42,7 +51,7 @@ func (w *walker) yieldAll(ctx context.Context, yield func(Record, error) bool) {
 // closed.
 func (r *Reader) Follow(ctx context.Context, from uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		w, err := r.iterate(ctx, from)
+		w, err := r.iterate(ctx, from, r.startNow(ctx))
 		if err != nil {
 			yield(Record{}, err)
 			return
@@ -165,14 +174,23 @@ func (w *walker) await(ctx context.Context, wait func(context.Context, uint64) e
 	}
 }
 
-// iterate makes a walker that goes on, if it may, where it falls behind.
-func (r *Reader) iterate(ctx context.Context, from uint64) (*walker, error) {
+// startFunc makes a walker at an offset, or says why there can be none.
+type startFunc func(from uint64) (*walker, error)
+
+// startNow starts up to what is durable then.
+func (r *Reader) startNow(ctx context.Context) startFunc {
+	return func(from uint64) (*walker, error) { return r.start(ctx, from) }
+}
+
+// iterate makes a walker that goes on, if it may, where it falls behind. Every
+// iterator that goes up begins here.
+func (r *Reader) iterate(ctx context.Context, from uint64, start startFunc) (*walker, error) {
 	ask := r.opts.OnBehind
 	if strict.Is(ctx) {
 		ask = nil
 	}
 	for {
-		w, err := r.start(ctx, from)
+		w, err := start(from)
 		if err == nil {
 			w.onBehind = ask
 			return w, nil

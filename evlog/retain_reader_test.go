@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"strconv"
@@ -84,6 +85,27 @@ func TestReader_FallenBehind(t *testing.T) {
 			require.NoError(t, err)
 			sameRecs(t, want[7:], got)
 			require.Equal(t, []evlog.OffsetError{{Asked: 2, First: 7, Next: 12}}, behind)
+			pre, err := r.Prefix(p.ctx)
+			require.NoError(t, err)
+			key := want[8].Key
+			behind = nil
+			for name, seq := range map[string]iter.Seq2[evlog.Record, error]{
+				"Reader.ByKey":   r.ByKey(p.ctx, key, 2),
+				"Prefix.ByKey":   pre.ByKey(p.ctx, key, 2),
+				"Prefix.Records": pre.Records(p.ctx, 2),
+			} {
+				got, err := collect(seq)
+				require.NoError(t, err, name)
+				if name != "Prefix.Records" {
+					sameRecs(t, want[8:9], got, name)
+				} else {
+					sameRecs(t, want[7:], got, name)
+				}
+			}
+			require.Len(t, behind, 3, "each was asked once")
+			got, err = collect(pre.Below(5).Records(p.ctx, 2))
+			require.NoError(t, err, "all of it is gone")
+			require.Empty(t, got)
 			_, err = r.Get(p.ctx, 2)
 			require.ErrorIs(t, err, evlog.ErrOffsetOutOfRange, "a look-up is about one offset")
 		}
