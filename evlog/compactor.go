@@ -182,14 +182,11 @@ func (c StoredConfig) quietAge() time.Duration {
 func (k *compactor) rollQuiet() time.Duration {
 	l := k.l
 	limit := max(l.config.quietAge(), compactRoll)
-	l.act.indexMu.Lock()
-	some, began := l.act.index.header.Records > 0, l.act.began
-	l.act.indexMu.Unlock()
-	if !some {
+	left, some := l.untilAge(limit)
+	switch {
+	case !some:
 		return limit
-	}
-	left := limit - l.clock.Now().Sub(began)
-	if left > 0 {
+	case left > 0:
 		return left
 	}
 	if err := l.Roll(k.ctx); err != nil {

@@ -170,6 +170,12 @@ func (l *Log) ageLeft() (left time.Duration, ok bool) {
 	if limit <= 0 || l.failure() != nil {
 		return 0, false
 	}
+	return l.untilAge(limit)
+}
+
+// untilAge returns how long it takes until the first record of the active segment
+// was appended limit ago; ok is false where there is none.
+func (l *Log) untilAge(limit time.Duration) (left time.Duration, ok bool) {
 	l.act.indexMu.Lock()
 	defer l.act.indexMu.Unlock()
 	if l.act.index.header.Records == 0 {
