@@ -73,8 +73,9 @@ type RetainReport struct {
 
 // Retain removes the closed segments that are due, oldest first, and returns
 // when that is durable. What is done by then is in the report, also beside an
-// error. Appends, readers and compaction go on meanwhile; ctx ends it between
-// two segments.
+// error. Appends, readers and compaction go on meanwhile. One run goes on at a
+// time: a call waits for the one before, be it the log's own. ctx ends the wait,
+// and the run between two segments; so does Close.
 //
 // The log does the same by itself for the limits it was opened with. Retain is
 // for other limits, for Below, and for those who must know when it is done. An
@@ -143,8 +144,10 @@ func (o *RetainOptions) check() error {
 // segments are changed meanwhile, another one is made. By hand, the active
 // segment is rolled when it is due; otherwise its age sees to that.
 func (r *retainer) run(ctx context.Context, opts RetainOptions, byHand bool) (*RetainReport, error) {
-	r.runMu.Lock()
-	defer r.runMu.Unlock()
+	if err := r.begin(ctx); err != nil {
+		return &RetainReport{}, err
+	}
+	defer func() { <-r.one }()
 	if byHand {
 		defer signal(r.kicked) // what comes next by itself may have changed
 	}

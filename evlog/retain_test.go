@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,32 @@ func retain(t testing.TB, p place, l *evlog.Log, o evlog.RetainOptions) *evlog.R
 	}
 	require.NoError(t, err)
 	return rep
+}
+
+// A call that waits for another run ends with its context, or with the log; and a
+// run that is under way ends with the log.
+func TestRetain_WaitingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := inMem(t)
+		l, _ := agedLog(t, p, evlog.Options{NoRetention: true}, steady(5)...)
+		quiet(t, p)
+		closed := make(chan error, 1)
+		rep, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 5, Progress: func(done, _ int) {
+			require.Equal(t, 1, done)
+			ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+			defer cancel()
+			other, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Empty(t, other.Removed)
+			go func() { closed <- l.Close() }()
+			_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 5})
+			require.ErrorIs(t, err, evlog.ErrClosed)
+		}})
+		require.ErrorIs(t, err, evlog.ErrClosed)
+		require.Len(t, rep.Removed, 1, "what is done is told")
+		require.NoError(t, <-closed)
+		require.EqualValues(t, 1, p.image(t).Bases()[0])
+	})
 }
 
 // bases are where the segments of a report begin.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -34,17 +33,19 @@ type retainer struct {
 	// files together take more than MaxBytes. Who sets one looks at the other.
 	size, fullAt atomic.Int64
 
-	runMu   sync.Mutex // one run at a time; guards the rest
-	stopped bool
-	facts   factCache
-	failed  string        // the last failure that was told
-	wait    time.Duration // until the next run; 0: none is planned
+	one     chan struct{} // holds a token while a run goes on
+	stopped chan struct{} // closed when no run may begin or go on
+	facts   factCache     // belongs to who has the token
+
+	// The goroutine's own.
+	failed string        // the last failure that was told
+	wait   time.Duration // until the next run; 0: none is planned
 }
 
 // prepare comes before anything that tells the retainer what happens.
 func (r *retainer) prepare(l *Log) {
 	r.l, r.limits = l, limitsOf(l.config, RetainOptions{})
-	r.kicked = make(chan struct{}, 1)
+	r.kicked, r.one, r.stopped = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	r.fullAt.Store(math.MaxInt64)
 }
 
@@ -59,7 +60,8 @@ func (r *retainer) start() {
 }
 
 // stop gives what is due a moment to go, since a log may never be open for
-// longer, and waits for the removal of the segment that is under way.
+// longer, and waits for the removal of the segment that is under way. A run by
+// hand ends there.
 func (r *retainer) stop() {
 	if r.done != nil {
 		close(r.closing)
@@ -68,9 +70,23 @@ func (r *retainer) stop() {
 		t.Stop()
 		r.cancel()
 	}
-	r.runMu.Lock()
-	defer r.runMu.Unlock()
-	r.stopped = true
+	close(r.stopped)
+	r.one <- struct{}{}
+}
+
+// begin waits until no other run goes on; the token is then the caller's.
+func (r *retainer) begin(ctx context.Context) error {
+	if err := r.usable(ctx); err != nil {
+		return err
+	}
+	select {
+	case r.one <- struct{}{}:
+		return nil
+	case <-r.stopped:
+		return ErrClosed
+	case <-ctx.Done():
+		return wrap("retain", ctx.Err())
+	}
 }
 
 // rolled says that a segment was closed.
@@ -125,8 +141,6 @@ func (r *retainer) runByItself(ctx context.Context) time.Duration {
 	_, err = r.run(ctx, RetainOptions{}, false)
 	r.tellFailure(ctx, err)
 	finished = true
-	r.runMu.Lock()
-	defer r.runMu.Unlock()
 	switch {
 	case err == nil:
 		return r.wait
@@ -138,8 +152,6 @@ func (r *retainer) runByItself(ctx context.Context) time.Duration {
 
 // tellFailure logs why a run failed, once until another reason comes.
 func (r *retainer) tellFailure(ctx context.Context, err error) {
-	r.runMu.Lock()
-	defer r.runMu.Unlock()
 	text := ""
 	if err != nil && ctx.Err() == nil {
 		text = err.Error()
@@ -150,15 +162,17 @@ func (r *retainer) tellFailure(ctx context.Context, err error) {
 	r.failed = text
 }
 
-// usable returns why a run must not go on. runMu is held.
+// usable returns why a run must not go on.
 func (r *retainer) usable(ctx context.Context) error {
-	if r.stopped {
+	select {
+	case <-r.stopped:
 		return ErrClosed
+	default:
 	}
 	return errors.Join(ctx.Err(), r.l.failure())
 }
 
-// planner makes what decides about a run. runMu is held.
+// planner makes what decides about a run, for who has the token.
 func (r *retainer) planner(ctx context.Context, opts RetainOptions) *retainPlanner {
 	l := r.l
 	l.lookAtClock(ctx)
@@ -171,7 +185,8 @@ func (r *retainer) planner(ctx context.Context, opts RetainOptions) *retainPlann
 	return p
 }
 
-// learn takes from a run when there should be another one. runMu is held.
+// learn takes from a run when there should be another one. The goroutine has the
+// token.
 func (r *retainer) learn(p *retainPlanner, done []DueSegment) {
 	r.facts.forget(p.report.First)
 	r.wait = 0
