@@ -102,6 +102,32 @@ func TestRetain_WaitingEnds(t *testing.T) {
 	})
 }
 
+// Records that an interrupted merge left twice count once: as many of the newest
+// stay as were asked for, for any number, with indexes and without.
+func TestRetain_RecordsOfAnOverlapCountOnce(t *testing.T) {
+	overlaps := map[string]evtest.Image{
+		"one":   build().segment(0, upTo(0, 4)...).segment(4, upTo(4, 12)...).segment(8, upTo(8, 12)...).segment(12, 12).durable(13, 12).im,
+		"two":   build().segment(0, upTo(0, 12)...).segment(4, upTo(4, 8)...).segment(8, upTo(8, 12)...).segment(12, 12).durable(13, 12).im,
+		"empty": build().segment(0, upTo(0, 4)...).segment(4, upTo(4, 12)...).segment(8).segment(12, 12).durable(13, 12).im,
+	}
+	for name, whole := range overlaps {
+		for _, indexed := range []bool{true, false} {
+			for keep := range int64(15) {
+				p, _ := inMem(t)
+				p.put(t, whole.Clone())
+				l := p.open(t, &evlog.Options{NoPreallocate: true, NoRetention: true})
+				quiet(t, p)
+				if !indexed {
+					removeIndexes(t, p)
+				}
+				retain(t, p, l, evlog.RetainOptions{MaxRecords: keep + 1})
+				require.GreaterOrEqual(t, int64(len(p.all(t))), min(keep+1, 13), "%s, indexed %v", name, indexed)
+				require.NoError(t, l.Close())
+			}
+		}
+	}
+}
+
 // bases are where the segments of a report begin.
 func bases(segments []evlog.DueSegment) []uint64 {
 	var all []uint64

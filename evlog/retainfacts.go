@@ -103,6 +103,7 @@ type segFact struct {
 	maxMS          int64 // highest time of its records; noTime where it is not known
 	closedMS       int64
 	records        int64
+	next           uint64 // after its last record; its base without any
 }
 
 // noTime is a time that is not plausible whatever the clock says.
@@ -123,7 +124,7 @@ func (f segFact) time(now time.Time) (at time.Time, ok bool) {
 // plausible reports whether t may be the time of something that has happened.
 func plausible(t, now time.Time) bool { return !t.Before(plausibleSince) && !t.After(now) }
 
-// factCache keeps what was learnt, by ascending base: 48 bytes for a segment.
+// factCache keeps what was learnt, by ascending base: 56 bytes for a segment.
 type factCache struct{ facts []segFact }
 
 // of returns what there is to know about a closed segment: from its index, or
@@ -153,7 +154,7 @@ func (c *factCache) forget(base uint64) {
 }
 
 func learnFact(ctx context.Context, dir vfs.Dir, base uint64) (segFact, error) {
-	f := segFact{base: base, maxMS: noTime}
+	f := segFact{base: base, maxMS: noTime, next: base}
 	log, err := openSegment(dir, base)
 	if err != nil {
 		return f, err
@@ -190,7 +191,7 @@ func learnFact(ctx context.Context, dir vfs.Dir, base uint64) (segFact, error) {
 func (f *segFact) take(h format.IndexHeader) {
 	f.records = int64(h.Records)
 	if h.Records > 0 {
-		f.maxMS = h.MaxTimeMS
+		f.maxMS, f.next = h.MaxTimeMS, h.LastOffset+1
 	}
 }
 

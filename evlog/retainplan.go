@@ -62,6 +62,7 @@ type retainPlanner struct {
 	later   closingTime // of the segments looked at last
 	left    int64       // bytes of all files without the segments judged due so far
 	records int64       // the same of records; only with maxRecords
+	counts  []int64     // records of the closed segments, each counted once
 	act     *activeFacts
 	next    time.Time // when an age may decide otherwise; zero: never
 }
@@ -106,19 +107,27 @@ func (p *retainPlanner) plan(ctx context.Context) (err error) {
 	return err
 }
 
-// count adds up the records of the log.
+// count adds up the records of the log. Those of a segment that a merge has put
+// into one below, and not removed yet, are there twice and count once, in the one
+// below: readers find them there, and they go with it.
 func (p *retainPlanner) count(ctx context.Context) error {
 	act, err := p.activeFacts(ctx)
 	if err != nil {
 		return err
 	}
 	p.records = act.records
-	for _, base := range p.closed {
+	p.counts = make([]int64, len(p.closed))
+	next := uint64(0) // after the last record so far
+	for i, base := range p.closed {
 		f, err := p.fact(ctx, base)
 		if err != nil {
 			return err
 		}
-		p.records += f.records
+		if base >= next {
+			p.counts[i] = f.records
+		}
+		next = max(next, f.next)
+		p.records += p.counts[i]
 	}
 	return nil
 }
@@ -129,7 +138,7 @@ func (p *retainPlanner) count(ctx context.Context) error {
 func (p *retainPlanner) choose(ctx context.Context, holds []Hold) (all bool, err error) {
 	for i, base := range p.closed {
 		s := DueSegment{Base: base, End: p.listing[i+1], Bytes: p.files.of[base].bytes()}
-		if s.Reason, err = p.reason(ctx, &s); err != nil || s.Reason == "" {
+		if s.Reason, err = p.reason(ctx, i, &s); err != nil || s.Reason == "" {
 			return false, err
 		}
 		if err := p.place(ctx, s, holds); err != nil {
@@ -137,11 +146,7 @@ func (p *retainPlanner) choose(ctx context.Context, holds []Hold) (all bool, err
 		}
 		p.left -= s.Bytes
 		if p.limits.maxRecords > 0 {
-			f, err := p.fact(ctx, base)
-			if err != nil {
-				return false, err
-			}
-			p.records -= f.records
+			p.records -= p.counts[i]
 		}
 	}
 	return true, nil
@@ -175,8 +180,8 @@ func (p *retainPlanner) held(ctx context.Context, s *DueSegment, holds []Hold) (
 	return !over, err
 }
 
-// reason returns why a segment is due; empty: it is not.
-func (p *retainPlanner) reason(ctx context.Context, s *DueSegment) (RetainReason, error) {
+// reason returns why the closed segment i is due; empty: it is not.
+func (p *retainPlanner) reason(ctx context.Context, i int, s *DueSegment) (RetainReason, error) {
 	if s.End <= p.limits.below {
 		return RetainBelow, nil
 	}
@@ -189,11 +194,8 @@ func (p *retainPlanner) reason(ctx context.Context, s *DueSegment) (RetainReason
 	if p.limits.maxBytes > 0 && p.left > p.limits.maxBytes {
 		return RetainBytes, nil
 	}
-	if p.limits.maxRecords > 0 {
-		f, err := p.fact(ctx, s.Base)
-		if err != nil || p.records-f.records >= p.limits.maxRecords {
-			return RetainRecords, err
-		}
+	if p.limits.maxRecords > 0 && p.records-p.counts[i] >= p.limits.maxRecords {
+		return RetainRecords, nil
 	}
 	return "", nil
 }
