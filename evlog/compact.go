@@ -87,6 +87,9 @@ type CompactReport struct {
 	Before, After int64
 	// TombstonesLeft tells whether tombstones stay for now.
 	TombstonesLeft bool
+	// ClockWait is for how long no grace is over, because the wall clock has jumped
+	// forwards; 0 if it has not.
+	ClockWait time.Duration
 	// Refused are the segments that were left as they are: *CorruptError for
 	// damage, or that somebody has a file open that cannot be replaced then.
 	// While there is one, no tombstone above it goes.
@@ -141,9 +144,9 @@ func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*Compac
 	if s, ok := r.src.(logSource); ok {
 		c.own = s.l.compact.since
 		s.l.clocks.look()
-		c.early = s.l.clocks.wait(o.Grace) > 0
+		c.report.ClockWait = s.l.clocks.wait(o.Grace)
 	} else if r.meta != nil {
-		c.early = r.meta.clockWait(r.clock.Now(), o.Grace) > 0
+		c.report.ClockWait = r.meta.clockWait(r.clock.Now(), o.Grace)
 	}
 	d, _, err := r.src.load(ctx)
 	if err != nil {
@@ -166,7 +169,6 @@ type compaction struct {
 	clock   Clock
 	nowMS   int64
 	running time.Duration // since the writer was opened
-	early   bool          // the clock cannot be trusted: no grace is over
 	own     uint64        // segments from here on were made by this very writer
 
 	segs   []closedSegment
@@ -240,7 +242,7 @@ func (c *compaction) graceOver(s *closedSegment) bool {
 	if c.opts.Grace <= 0 {
 		return true
 	}
-	return s.cleanedMS > 0 && !c.early && time.Duration(min(c.nowMS-s.cleanedMS, maxMillis))*time.Millisecond >= c.opts.Grace
+	return s.cleanedMS > 0 && c.report.ClockWait == 0 && time.Duration(min(c.nowMS-s.cleanedMS, maxMillis))*time.Millisecond >= c.opts.Grace
 }
 
 // expiring reports whether the tombstones of segment i go. That is safe only

@@ -97,7 +97,7 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	if l.lookAtClock(ctx); l.failure() != nil {
 		return c, l.failure()
 	}
-	c.early = l.clocks.wait(o.Grace) > 0
+	c.report.ClockWait = l.clocks.wait(o.Grace)
 	err := c.do(ctx, l.closed.below.Load(), ready)
 	l.mu.Lock()
 	if len(c.report.Changes) > 0 {

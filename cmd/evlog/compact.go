@@ -33,10 +33,12 @@ told, and no tombstone above it goes.
 With --dry-run it says what would go and why, takes no lock and changes nothing.
 
 With --json: one object with path, executed, passes, superseded and tombstones
-(numbers of records dropped), tombstones_left (some stay for now), bytes_before
-and bytes_after (of closed segments), changes (an array of segments with base,
-into (the segment that it was merged into, or base), superseded, tombstones,
-bytes_before, bytes_after) and refused (an array of reasons).`,
+(numbers of records dropped), tombstones_left (some stay for now), clock_wait_ms
+(how long no grace is over, after the wall clock has jumped forwards; 0 if it
+has not), bytes_before and bytes_after (of closed segments), changes (an array
+of segments with base, into (the segment that it was merged into, or base),
+superseded, tombstones, bytes_before, bytes_after) and refused (an array of
+reasons).`,
 		Example: `  evlog compact events --dry-run
   evlog compact events --roll --grace 7d`,
 		ValidArgsFunction: dirOnly,
@@ -157,6 +159,9 @@ func (c *compactCommand) print(rep *evlog.CompactReport) error {
 		plural(rep.Superseded, "record"), plural(rep.Tombstones, "tombstone"), plural(rep.Before, "byte"), plural(rep.After, "byte"))
 	if rep.TombstonesLeft {
 		c.a.notice("tombstones stay until their grace is over")
+		if rep.ClockWait > 0 {
+			c.a.notice("the wall clock has jumped forwards: no grace is over for %v more", wholeSeconds(rep.ClockWait))
+		}
 	}
 	return err
 }
@@ -195,6 +200,7 @@ type compactDoc struct {
 	Superseded     uint64      `json:"superseded"`
 	Tombstones     uint64      `json:"tombstones"`
 	TombstonesLeft bool        `json:"tombstones_left"`
+	WaitMS         int64       `json:"clock_wait_ms"`
 	Before         int64       `json:"bytes_before"`
 	After          int64       `json:"bytes_after"`
 	Changes        []changeDoc `json:"changes"`
@@ -213,7 +219,7 @@ type changeDoc struct {
 func newCompactDoc(dir string, r *evlog.CompactReport) *compactDoc {
 	doc := &compactDoc{
 		Path: dir, Executed: r.Executed, Passes: r.Passes, Superseded: r.Superseded, Tombstones: r.Tombstones,
-		TombstonesLeft: r.TombstonesLeft, Before: r.Before, After: r.After,
+		TombstonesLeft: r.TombstonesLeft, WaitMS: r.ClockWait.Milliseconds(), Before: r.Before, After: r.After,
 		Changes: make([]changeDoc, len(r.Changes)), Refused: make([]string, len(r.Refused)),
 	}
 	for i, s := range r.Changes {

@@ -33,11 +33,12 @@ stays.
 With --dry-run it says what would go and why, takes no lock and changes nothing.
 
 With --json: one object with path, executed, first_offset (first one left),
-bytes (of all files left), rolled (the active segment was closed first), removed
-and held: arrays of segments with base, end, bytes, reason (age, bytes,
-records), time (that its age counts from, null where it was not asked for) and
-overruled (consumers that had not finished it); and holds: for whom the held
-ones stay, with name, from_offset, segments, bytes and error.`,
+bytes (of all files left), rolled (the active segment was closed first),
+clock_wait_ms (how long no age counts, after the wall clock has jumped forwards;
+0 if it has not), removed and held: arrays of segments with base, end, bytes,
+reason (age, bytes, records), time (that its age counts from, null where it was
+not asked for) and overruled (consumers that had not finished it); and holds:
+for whom the held ones stay, with name, from_offset, segments, bytes and error.`,
 		Example: `  evlog retain events --max-age 30d --dry-run
   evlog retain events --max-bytes 10GiB`,
 		ValidArgsFunction: dirOnly,
@@ -144,6 +145,9 @@ func (c *retainCommand) notices(rep *evlog.RetainReport, config evlog.StoredConf
 	for _, h := range rep.Holds {
 		c.a.notice("%s", holdText(h))
 	}
+	if rep.ClockWait > 0 {
+		c.a.notice("the wall clock has jumped forwards: no age counts for %v more", wholeSeconds(rep.ClockWait))
+	}
 	if opts.MaxAge == 0 && opts.MaxBytes == 0 && opts.MaxRecords == 0 &&
 		config.MaxAge == 0 && config.MaxBytes == 0 && config.MaxRecords == 0 {
 		c.a.notice("no limit is stored in the log, and none was given")
@@ -186,6 +190,7 @@ type retainDoc struct {
 	First    uint64    `json:"first_offset"`
 	Bytes    int64     `json:"bytes"`
 	Rolled   bool      `json:"rolled"`
+	WaitMS   int64     `json:"clock_wait_ms"`
 	Removed  []dueDoc  `json:"removed"`
 	Held     []dueDoc  `json:"held"`
 	Holds    []holdDoc `json:"holds"`
@@ -211,6 +216,7 @@ type holdDoc struct {
 func (c *retainCommand) document(dir string, rep *evlog.RetainReport) *retainDoc {
 	return &retainDoc{
 		Path: dir, Executed: !c.dryRun, First: rep.First, Bytes: rep.Bytes, Rolled: rep.Rolls,
+		WaitMS:  rep.ClockWait.Milliseconds(),
 		Removed: dueDocs(rep.Removed, c.table.times), Held: dueDocs(rep.Held, c.table.times), Holds: holdDocs(rep.Holds),
 	}
 }

@@ -147,3 +147,8 @@ func parseDuration(s string) (time.Duration, error) {
 	}
 	return sum + d, nil
 }
+
+// wholeSeconds rounds up: after that long it is over.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
