@@ -44,7 +44,7 @@ func TestBackward_OpenedInsideMerge(t *testing.T) {
 		require.NoError(t, err)
 	}
 	inside.Store(&read)
-	rep, err := l.Compact(p.ctx, nil)
+	rep, err := l.Compact(p.ctx, fast())
 	require.NoError(t, err)
 	require.NotZero(t, times, "%+v", rep)
 	inside.Store(nil)

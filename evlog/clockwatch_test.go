@@ -26,7 +26,7 @@ func TestClock_JumpIsKnownAfterReopening(t *testing.T) {
 			return p
 		}},
 		{"killed", func(t *testing.T, p place, m *vfs.Mem, l *evlog.Log) place {
-			_, err := l.Retain(p.ctx, evlog.RetainOptions{})
+			_, err := l.Retain(p.ctx, nil)
 			require.NoError(t, err)
 			return onFS(t, m.KillImage())
 		}},
@@ -48,9 +48,9 @@ func TestClock_JumpIsKnownAfterReopening(t *testing.T) {
 			for at := time.Duration(0); at < 7*day; at += 12 * time.Hour {
 				l = p.open(t, opts)
 				quiet(t, p) // the two are to see the same files
-				plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, evlog.RetainOptions{})
+				plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, nil)
 				require.NoError(t, err)
-				rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+				rep, err := l.Retain(p.ctx, nil)
 				require.NoError(t, err)
 				require.Equal(t, plan, rep)
 				require.Empty(t, rep.Removed, "%v after the jump", at)
@@ -59,7 +59,7 @@ func TestClock_JumpIsKnownAfterReopening(t *testing.T) {
 				clock.Advance(12 * time.Hour)
 			}
 			l = p.open(t, opts)
-			rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+			rep, err := l.Retain(p.ctx, nil)
 			require.NoError(t, err)
 			require.Len(t, rep.Removed, 1)
 			require.Zero(t, rep.ClockWait)
@@ -81,7 +81,7 @@ func TestClock_JumpTooFar(t *testing.T) {
 	clock.SetWall(noon)
 	for at := range 6 { // a program that never runs for long
 		l = p.open(t, opts)
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+		rep, err := l.Retain(p.ctx, nil)
 		require.NoError(t, err)
 		require.Equal(t, at == 5, len(rep.Removed) == 1, "after %d hours", at)
 		require.NoError(t, l.Close())
@@ -124,19 +124,19 @@ func TestClock_JumpCannotBeStored(t *testing.T) {
 	quiet(t, p)
 	clock.SetWall(noon.Add(1000 * time.Hour))
 	m.SetCapacity(m.Used())
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 3})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxRecords: 3})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0}, bases(rep.Removed), "a full disk is when retention is needed")
 	require.NotContains(t, string(p.image(t)["log.json"]), "clock_jumped_ms")
 	m.SetCapacity(-1)
 	clock.Advance(time.Minute)
-	_, err = l.Retain(p.ctx, evlog.RetainOptions{})
+	_, err = l.Retain(p.ctx, nil)
 	require.NoError(t, err)
 	require.Contains(t, string(p.image(t)["log.json"]), fmt.Sprintf(`"clock_jumped_ms":%d`, noon.Add(1000*time.Hour).UnixMilli()), "when it was noticed")
 
 	clock.SetWall(noon.Add(2000 * time.Hour))
 	m.FailSync(vfs.OpDirSync, "", 1, syscall.EIO)
-	_, err = l.Retain(p.ctx, evlog.RetainOptions{})
+	_, err = l.Retain(p.ctx, nil)
 	require.ErrorIs(t, err, evlog.ErrPoisoned)
 }
 
@@ -156,14 +156,14 @@ func TestClock_SleepIsNoJump(t *testing.T) {
 	appendEach(t, p.ctx, l, evlog.Record{Value: []byte("v")})
 	require.NoError(t, l.Roll(p.ctx))
 	for range 2 {
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+		rep, err := l.Retain(p.ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, rep.Removed)
 		clock.Advance(4 * time.Hour)
 		clock.slept += 8 * time.Hour
 		clock.SetWall(clock.Now().Add(8 * time.Hour))
 	}
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+	rep, err := l.Retain(p.ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, rep.Removed, 1)
 }

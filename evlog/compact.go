@@ -31,9 +31,10 @@ type CompactOptions struct {
 	Grace time.Duration
 	// MinLag leaves alone the segments that were closed less than this ago, as if
 	// they did not exist: a reader that began less than MinLag ago and reads up to
-	// the end as it was then misses no key. Zero is none: then such a reader may
-	// miss a key of which a new record came above its end, in a segment that was
-	// closed meanwhile, and for whose sake the one below its end was removed.
+	// the end as it was then misses no key. Zero is the log's own
+	// (Options.MinLag); negative is none: then such a reader may miss a key of
+	// which a new record came above its end, in a segment that was closed
+	// meanwhile, and for whose sake the one below its end was removed.
 	MinLag time.Duration
 	// MemoryBytes bounds the map of keys, which takes 24 bytes a key, and a
 	// third more for room. More keys than fit are done in more passes, each of
@@ -44,7 +45,10 @@ type CompactOptions struct {
 	BytesPerSecond int64
 	// DryRun says what would be done, and changes nothing.
 	DryRun bool
-	// Progress is called with the work done and the work there is, in bytes.
+	// Progress is called with the work done and the work there is, in bytes: for
+	// each MiB, or each hundredth of the work where that is less, and when all of
+	// it is done, with done equal to total. Not where there was nothing to do.
+	// The compaction waits for it. Nil is none.
 	Progress func(done, total int64)
 }
 
@@ -53,11 +57,8 @@ func (o *CompactOptions) withDefaults(c StoredConfig) (CompactOptions, error) {
 	if o != nil {
 		r = *o
 	}
-	switch {
-	case r.MemoryBytes < 0:
+	if r.MemoryBytes < 0 {
 		return r, badOption("MemoryBytes", "is %d", r.MemoryBytes)
-	case r.MinLag < 0:
-		return r, badOption("MinLag", "is %v", r.MinLag)
 	}
 	if r.MemoryBytes == 0 {
 		r.MemoryBytes = DefaultCompactMemory
@@ -69,6 +70,10 @@ func (o *CompactOptions) withDefaults(c StoredConfig) (CompactOptions, error) {
 		r.Grace = c.TombstoneGrace
 	}
 	r.Grace = max(r.Grace, 0)
+	if r.MinLag == 0 {
+		r.MinLag = c.MinLag
+	}
+	r.MinLag = max(r.MinLag, 0)
 	return r, nil
 }
 
@@ -90,6 +95,9 @@ type CompactReport struct {
 	// ClockWait is for how long no grace is over, because the wall clock has jumped
 	// forwards; 0 if it has not.
 	ClockWait time.Duration
+	// Young is the number of closed segments that were left alone because of
+	// MinLag.
+	Young int
 	// Refused are the segments that were left as they are: *CorruptError for
 	// damage, or that somebody has a file open that cannot be replaced then.
 	// While there is one, no tombstone above it goes.
@@ -110,7 +118,8 @@ type CompactChange struct {
 // one in them, and tombstones whose grace is over, and merges small neighbours.
 // The newest record of each key stays, as does every record without a key; what
 // stays keeps its bytes and its offset. The active segment is never touched, and
-// counts when it is closed: see Roll.
+// counts when it is closed (see Roll) and, unless CompactOptions.MinLag says
+// otherwise, has been so for Options.MinLag.
 //
 // Appends and readers go on meanwhile. It can be cancelled, or killed, at any
 // time, and be run again; a second run with nothing new to do writes nothing.
@@ -175,9 +184,10 @@ type compaction struct {
 	scope  int // of segs: those above do not exist for this run
 	unsure int // above this one of segs no tombstone goes, and nothing is noted as clean
 
-	keys  *keyMap
-	drops dropSet
-	open  *rewriter // of the segment in which the last pass ended
+	keys   *keyMap
+	drops  dropSet
+	hashes []uint64 // memory for those of one copy after the other
+	out    *output  // under way, also between passes: of the segment in which the last one ended
 
 	work pacer
 }
@@ -192,6 +202,15 @@ func (c *compaction) configure(o CompactOptions, config StoredConfig, gaps []Off
 // do is the run, for closed segments below below. ready is asked, where it is not
 // nil, whether to begin.
 func (c *compaction) do(ctx context.Context, below uint64, ready func(*compaction) bool) error {
+	err := c.steps(ctx, below, ready)
+	if errors.Is(err, errInUse) && !(c.log != nil && c.log.poisoned()) {
+		c.refused(err) // no other replacement before this merge is through
+		return nil
+	}
+	return err
+}
+
+func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compaction) bool) error {
 	all, err := listSegments(c.dir)
 	if err != nil {
 		return wrap("compact: list "+c.dir.Path(), err)
@@ -208,6 +227,7 @@ func (c *compaction) do(ctx context.Context, below uint64, ready func(*compactio
 	}
 	c.sweep()
 	c.scope = c.old(c.opts.MinLag)
+	c.report.Young = len(c.segs) - c.scope
 	for i := range c.segs {
 		c.report.Before += c.segs[i].size
 	}
@@ -215,6 +235,9 @@ func (c *compaction) do(ctx context.Context, below uint64, ready func(*compactio
 	c.sweep()
 	if err == nil {
 		err = c.merge(ctx)
+	}
+	if err == nil {
+		c.work.finish()
 	}
 	for i := range c.segs {
 		if s := &c.segs[i]; !s.gone {
@@ -334,6 +357,7 @@ type pacer struct {
 	pending     int64           // read and not yet counted
 	free        time.Time
 	done, total int64 // for progress
+	told        int64 // of done
 	progress    func(done, total int64)
 }
 
@@ -341,6 +365,8 @@ const (
 	pacerStep = 64 << 10
 	// pacerBurst is how much may be done at once after a rest.
 	pacerBurst = 4 * time.Millisecond
+	// progressStep is how much is done from one call of Progress to the next.
+	progressStep = 1 << 20
 )
 
 // spend waits until n bytes more may be worked on.
@@ -370,10 +396,22 @@ func (p *pacer) spend(ctx context.Context, n int64) error {
 	}
 }
 
+// advance counts work that was done.
 func (p *pacer) advance(n int64) {
 	p.done += n
-	if p.progress != nil {
-		p.progress(min(p.done, p.total), p.total)
+	if p.progress != nil && p.done < p.total && p.done-p.told >= min(progressStep, p.total/100) {
+		p.told = p.done
+		p.progress(p.done, p.total)
+	}
+}
+
+// again takes back what was counted since done: it has to be done once more.
+func (p *pacer) again(done int64) { p.done = done }
+
+// finish says that all work is done.
+func (p *pacer) finish() {
+	if p.progress != nil && p.total > 0 {
+		p.progress(p.total, p.total)
 	}
 }
 

@@ -22,11 +22,13 @@ import (
 func tombstone(key string) evlog.Record { return rec(key, "") }
 
 // fast compacts without a bound on the rate.
-func fast() *evlog.CompactOptions { return &evlog.CompactOptions{BytesPerSecond: -1} }
+func fast() *evlog.CompactOptions { return &evlog.CompactOptions{MinLag: -1, BytesPerSecond: -1} }
 
 // purging is fast without a grace.
 func purging() *evlog.CompactOptions {
-	return &evlog.CompactOptions{BytesPerSecond: -1, Grace: -1}
+	o := fast()
+	o.Grace = -1
+	return o
 }
 
 func compact(t testing.TB, p place, l *evlog.Log, o *evlog.CompactOptions) *evlog.CompactReport {
@@ -305,9 +307,7 @@ func TestCompact_MergesSmallNeighbours(t *testing.T) {
 		require.Len(t, left, 7)
 		checkReader(t, p.ctx, r, left, evtest.Rand(1))
 		p.verified(t)
-		for name := range p.image(t) {
-			require.NotContains(t, name, ".log.tmp")
-		}
+		quiet(t, p) // the housekeeper may be at a segment that is gone
 		require.Len(t, p.image(t), 2+1+3, "LOCK, log.json, DURABLE, two segments, one index: %v", p.image(t).Describe())
 	})
 }
@@ -500,7 +500,7 @@ func TestCompact_CloseEndsIt(t *testing.T) {
 	once := false
 	result := make(chan error, 1)
 	go func() {
-		_, err := l.Compact(p.ctx, &evlog.CompactOptions{BytesPerSecond: 1, Progress: func(int64, int64) {
+		_, err := l.Compact(p.ctx, &evlog.CompactOptions{MinLag: -1, BytesPerSecond: 1, Progress: func(int64, int64) {
 			if !once {
 				once = true
 				close(begun)
@@ -518,10 +518,8 @@ func TestCompact_CloseEndsIt(t *testing.T) {
 func TestCompact_BadOptions(t *testing.T) {
 	p, _ := inMem(t)
 	l := p.open(t, nil)
-	for _, o := range []*evlog.CompactOptions{{MemoryBytes: -1}, {MinLag: -1}} {
-		_, err := l.Compact(p.ctx, o)
-		require.ErrorIs(t, err, evlog.ErrBadOptions)
-	}
+	_, err := l.Compact(p.ctx, &evlog.CompactOptions{MemoryBytes: -1})
+	require.ErrorIs(t, err, evlog.ErrBadOptions)
 	for _, o := range []*evlog.Options{
 		{Compact: 3}, {MinDirtyRatio: -0.1}, {MinDirtyRatio: 1.1}, {MinLag: 1}, {TombstoneGrace: 1},
 	} {
@@ -561,22 +559,24 @@ func TestCompact_SegmentRemovedMeanwhile(t *testing.T) {
 			appendEach(t, p.ctx, l, rec("a", fmt.Sprint(i)), rec("b", fmt.Sprint(i)))
 			require.NoError(t, l.Roll(p.ctx))
 		}
-		calls, removed := 0, false
+		calls, removed := 0, true
 		o := fast()
 		o.Progress = func(int64, int64) {
 			if calls++; calls == at {
-				_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 2})
-				require.NoError(t, err)
-				removed = true
+				// Where the segment was merged with the next one, nothing is due.
+				removed = len(retain(t, p, l, evlog.RetainOptions{Below: 2}).Removed) > 0
 			}
 		}
 		compact(t, p, l, o)
 		all := p.all(t)
 		require.Equal(t, []string{"4 a 2", "5 b 2"}, keysOf(all))
 		p.verified(t)
-		if !removed {
-			require.Greater(t, at, 6)
+		if calls < at {
+			require.Greater(t, at, 4)
 			return
+		}
+		if !removed {
+			continue
 		}
 		first, _, err := l.Reader().Bounds(p.ctx)
 		require.NoError(t, err)

@@ -138,7 +138,7 @@ func TestCompact_ManyMoreKeysThanMemory(t *testing.T) {
 	const budget = 1 << 20
 	roomy, tight := onDisk(t), onDisk(t)
 	l := twiceEachKey(t, roomy, n)
-	rep := compact(t, roomy, l, &evlog.CompactOptions{BytesPerSecond: -1, MemoryBytes: 1 << 30})
+	rep := compact(t, roomy, l, &evlog.CompactOptions{MinLag: -1, BytesPerSecond: -1, MemoryBytes: 1 << 30})
 	require.Equal(t, 1, rep.Passes)
 	require.NoError(t, l.Close())
 

@@ -245,7 +245,7 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 			require.NoError(t, l.Roll(p.ctx))
 		}
 		if rng.IntN(2) == 0 {
-			gone, err := l.Retain(p.ctx, evlog.RetainOptions{Below: slices.Min(newest[:])})
+			gone, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: slices.Min(newest[:])})
 			require.NoError(t, err)
 			removed += len(gone.Removed)
 		}

@@ -99,19 +99,25 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	}
 	c.report.ClockWait = l.clocks.wait(o.Grace)
 	err := c.do(ctx, l.closed.below.Load(), ready)
-	l.mu.Lock()
 	if len(c.report.Changes) > 0 {
-		l.stats.Compactions++
-		l.stats.CompactedBytes += c.report.Before - c.report.After
-	}
-	l.mu.Unlock()
-	if len(c.report.Changes) > 0 {
-		l.event(Event{Kind: EventCompacted, Base: c.report.Changes[0].Base, Bytes: c.report.Before - c.report.After, Err: err})
+		l.compacted(c.report, l.clock.Elapsed()-c.running, err)
 	}
 	k.mu.Lock()
 	k.dirt = c.dirt(len(c.segs))
 	k.mu.Unlock()
 	return c, err
+}
+
+// compacted tells of a compaction that has changed something, and took this long.
+func (l *Log) compacted(rep *CompactReport, took time.Duration, err error) {
+	freed := rep.Before - rep.After
+	l.mu.Lock()
+	l.stats.Compactions++
+	l.stats.CompactedBytes += freed
+	l.mu.Unlock()
+	l.logger.Info("compacted", "segments", len(rep.Changes), "superseded", rep.Superseded, "tombstones", rep.Tombstones,
+		"freed_bytes", freed, "took", took.Round(time.Millisecond))
+	l.event(Event{Kind: EventCompacted, Base: rep.Changes[0].Base, Bytes: freed, Err: err})
 }
 
 // loop compacts when it is time.
@@ -161,7 +167,7 @@ func (k *compactor) dirtyEnough() bool {
 func (k *compactor) attempt() (next time.Duration, ok bool) {
 	l := k.l
 	quiet := k.rollQuiet()
-	o, err := (&CompactOptions{MinLag: l.config.MinLag}).withDefaults(l.config)
+	o, err := (*CompactOptions)(nil).withDefaults(l.config)
 	if err != nil {
 		return compactRetryMax, false // no option is bad
 	}

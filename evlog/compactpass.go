@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -34,8 +33,8 @@ var errAgain = errors.New("the pass begins again")
 // reader that misses both has missed a roll.
 func (c *compaction) clean(ctx context.Context) error {
 	defer func() {
-		if c.open != nil {
-			c.open.discard()
+		if c.out != nil {
+			c.out.discard()
 		}
 	}()
 	var expected, bytes int64
@@ -59,10 +58,10 @@ func (c *compaction) clean(ctx context.Context) error {
 		done := c.work.done
 		end, err := c.pass(ctx, from, last)
 		if err == errAgain {
-			c.work.done = done
-			if c.open != nil && c.open.s.out() {
-				c.open.discard()
-				c.open = nil
+			c.work.again(done)
+			if c.out != nil && c.out.now.s.out() {
+				c.out.discard()
+				c.out = nil
 			}
 			continue
 		}
@@ -114,13 +113,14 @@ func (c *compaction) pass(ctx context.Context, from spot, last int) (spot, error
 // lookahead is how many records are looked up in the map at once.
 const lookahead = 32
 
-// batch is records that wait to be looked up. Keys of those without one are zero.
+// batch is records of one segment that wait to be looked up. Keys of those without
+// one are zero.
 type batch struct {
-	keys  [lookahead]keyHash
-	spots [lookahead]spot
-	sizes [lookahead]int64
-	n     int
-	sink  uint64
+	keys    [lookahead]keyHash
+	pos     [lookahead]int64
+	offsets [lookahead]uint64
+	n       int
+	sink    uint64
 }
 
 // collect fills the map with the keys of the records from from on, and returns
@@ -128,48 +128,53 @@ type batch struct {
 func (c *compaction) collect(ctx context.Context, from spot, last int) (end spot, err error) {
 	var b batch
 	n := uint64(0)
-	end = spot{seg: last + 1}
-	flush := func() error {
-		b.sink += c.keys.touch(b.keys[:b.n])
-		for j := range b.n {
-			if !c.take(b.keys[j], n) {
-				end = b.spots[j]
-				return io.EOF
-			}
-			n++
-			c.segs[b.spots[j].seg].taken++
-			c.work.advance(b.sizes[j])
-		}
-		b.n = 0
-		return nil
-	}
 	for i := from.seg; i <= last; i++ {
-		at := spot{seg: i, lowest: c.segs[i].base}
+		s := &c.segs[i]
+		at, full := spot{seg: i, lowest: s.base}, false
 		if i == from.seg && from.pos > 0 {
 			at = from
 		}
-		err := c.eachRecord(ctx, at, c.segs[i].size, func(pos int64, h format.Header, rec []byte) error {
+		flush := func(next int64) error {
+			b.sink += c.keys.touch(b.keys[:b.n])
+			for j, key := range b.keys[:b.n] {
+				if !c.take(key, n) {
+					end, full, next = spot{i, b.pos[j], b.offsets[j]}, true, b.pos[j]
+					break
+				}
+				n++
+				s.taken++
+			}
+			if b.n > 0 {
+				c.work.advance(next - b.pos[0])
+			}
+			b.n = 0
+			if full {
+				return io.EOF
+			}
+			return nil
+		}
+		err := c.eachRecord(ctx, at, s.size, func(pos int64, h format.Header, rec []byte) error {
 			b.keys[b.n] = keyHash{}
 			if h.KeyLen > 0 {
 				b.keys[b.n] = c.keys.hash(h.Key(rec))
 			}
-			b.spots[b.n], b.sizes[b.n] = spot{seg: i, pos: pos, lowest: h.Offset}, h.Size()
+			b.pos[b.n], b.offsets[b.n] = pos, h.Offset
 			if b.n++; b.n < lookahead {
 				return nil
 			}
-			return flush()
+			return flush(pos + h.Size())
 		})
-		if err == nil && end.seg > last {
-			err = flush()
+		if err == nil && !full {
+			err = flush(s.size)
 		}
 		if err != nil && err != io.EOF {
 			return end, err
 		}
-		if end.seg <= last {
-			break
+		if full {
+			return end, nil
 		}
 	}
-	return end, nil
+	return spot{seg: last + 1}, nil
 }
 
 // take takes the next record, number n, into the pass, if there is room.
@@ -309,278 +314,5 @@ func (c *compaction) eachRun(ctx context.Context, f vfs.File, at spot, limit int
 		if err := c.tick(ctx, fr.pos-pos); err != nil {
 			return err
 		}
-	}
-}
-
-// write puts into effect what the pass found out about the records from from to
-// end.
-func (c *compaction) write(ctx context.Context, from, end spot, last int) error {
-	copies := c.lastExpiring(last)
-	n := uint64(0) // of the first record in the segment
-	for i := from.seg; i <= min(end.seg, last); i++ {
-		s := &c.segs[i]
-		if s.out() {
-			continue
-		}
-		if i == end.seg && end.pos == 0 {
-			break
-		}
-		start, stop := int64(0), s.size
-		if i == from.seg {
-			start = from.pos
-		}
-		if i == end.seg {
-			stop = end.pos
-		}
-		if c.open != nil || c.drops.any(n, s.taken) || c.expiring(i) || i < copies && !s.vouched {
-			if err := c.judge(ctx, i, start, stop, n); err != nil {
-				return err
-			}
-		} else {
-			c.work.advance(stop - start)
-		}
-		n += s.taken
-		if i == end.seg {
-			break // the next pass goes on in it
-		}
-		if err := c.finish(ctx, i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// lastExpiring is the highest segment of which tombstones go, 0 if there is none.
-// Below it, a segment whose name may stand for an older file after a power
-// failure is written again, so that no older record of a tombstone's key comes
-// back.
-func (c *compaction) lastExpiring(last int) int {
-	for i := last; i > 0; i-- {
-		if c.expiring(i) {
-			return i
-		}
-	}
-	return 0
-}
-
-// judge drops from segment i what goes of the records from start to stop, of
-// which the first has number n.
-func (c *compaction) judge(ctx context.Context, i int, start, stop int64, n uint64) error {
-	if c.open == nil {
-		r, err := c.newRewriter(ctx, i, start)
-		if gone(err) {
-			c.segs[i].gone = true
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		c.open = r
-	}
-	if s := &c.segs[i]; start == 0 && stop == s.size && s.taken > 0 && c.drops.all(n, s.taken) {
-		c.open.empty()
-		return nil
-	}
-	err := c.open.judge(ctx, stop, n, c.expiring(i))
-	if err == nil {
-		return nil
-	}
-	c.open.discard()
-	c.open = nil
-	if err := c.trouble(&c.segs[i], err); err != errAgain {
-		return err
-	}
-	return nil // it was valid a moment ago; the rest of the pass does not depend on it
-}
-
-// finish ends the work on segment i: what is left of it takes its place.
-func (c *compaction) finish(ctx context.Context, i int) error {
-	s := &c.segs[i]
-	r := c.open
-	c.open = nil
-	if s.out() {
-		c.settle()
-		return nil
-	}
-	cleaned := s.cleanedMS
-	if s.dirty() && i <= c.unsure && c.nowMS >= plausibleSince.UnixMilli() {
-		cleaned = c.clock.Now().UnixMilli() // the grace begins now, and not when the run did
-	}
-	if r == nil {
-		if cleaned != s.cleanedMS && c.log != nil {
-			if err := c.note(s, cleaned); err != nil {
-				return err
-			}
-		}
-		s.cleanedMS = cleaned
-		return nil
-	}
-	change := CompactChange{Base: s.base, Into: s.base, Superseded: r.superseded, Tombstones: r.tombstones, Before: s.size, After: r.kept}
-	if c.log != nil {
-		err := r.replace(ctx, cleaned)
-		if gone(err) {
-			s.gone = true
-			return nil
-		}
-		if errors.Is(err, fs.ErrPermission) && !c.log.poisoned() {
-			c.refuseInUse(s, err)
-			c.settle()
-			return nil
-		}
-		if err != nil {
-			return wrap("compact: replace "+pathOf(c.dir, format.SegmentName(s.base)), err)
-		}
-	} else {
-		r.discard()
-	}
-	s.size, s.tombs, s.cleanedMS, s.vouched = r.kept, r.tombs, cleaned, true
-	c.report.Superseded += change.Superseded
-	c.report.Tombstones += change.Tombstones
-	c.report.Changes = append(c.report.Changes, change)
-	return nil
-}
-
-// rewriter writes what stays of one segment, possibly over many passes.
-type rewriter struct {
-	c    *compaction
-	s    *closedSegment
-	src  vfs.File
-	fr   frames
-	run  []byte       // read, checked and not judged yet
-	pos  int64        // of run
-	copy *segmentCopy // nil: nothing is changed
-
-	superseded, tombstones uint64 // dropped
-	kept                   int64  // bytes
-	tombs                  bool   // some of them tombstones
-}
-
-// newRewriter begins with segment i, of which everything below start stays.
-func (c *compaction) newRewriter(ctx context.Context, i int, start int64) (*rewriter, error) {
-	s := &c.segs[i]
-	src, err := openSegment(c.dir, s.base)
-	if err != nil {
-		return nil, err
-	}
-	r := &rewriter{c: c, s: s, src: src, fr: newFrames(src, 0, s.size, s.base)}
-	r.fr.brief = true
-	if c.log != nil {
-		r.copy, err = newSegmentCopy(c.log, s.base, c.opts.BytesPerSecond > 0,
-			func(n int64) error { return c.pace(ctx, n) })
-		if err != nil {
-			r.fr.release()
-			return nil, errors.Join(wrap("compact", err), src.Close())
-		}
-	}
-	if err := r.keep(ctx, start, func(format.Header) bool { return true }); err != nil {
-		r.discard()
-		return nil, err
-	}
-	return r, nil
-}
-
-// judge reads on up to stop, which is the beginning of a record or the end. The
-// next record has number n.
-func (r *rewriter) judge(ctx context.Context, stop int64, n uint64, expiring bool) error {
-	drops := r.c.drops
-	return r.keep(ctx, stop, func(h format.Header) bool {
-		n++
-		r.c.work.advance(h.Size())
-		switch {
-		case drops.has(n - 1):
-			r.superseded++
-		case expiring && isTombstone(h):
-			r.tombstones++
-		default:
-			return true
-		}
-		return false
-	})
-}
-
-// keep reads on up to stop and copies the records that stay: neighbours in one
-// piece.
-func (r *rewriter) keep(ctx context.Context, stop int64, stays func(h format.Header) bool) error {
-	for r.pos < stop {
-		if len(r.run) == 0 {
-			var err error
-			if r.run, err = r.fr.run(); err != nil {
-				return &badRecord{r.fr.pos, r.fr.lowest, err}
-			}
-		}
-		begin := r.pos
-		piece, at, n := r.run, r.pos, 0 // piece[:n], from at, stays and is not copied yet
-		for len(r.run) > 0 && r.pos < stop {
-			h, rec, rest := cutRecord(r.run)
-			r.run = rest
-			r.pos += h.Size()
-			if stays(h) {
-				n += len(rec)
-				r.kept += h.Size()
-				r.tombs = r.tombs || isTombstone(h)
-				continue
-			}
-			if err := r.add(piece[:n], at); err != nil {
-				return err
-			}
-			piece, at, n = rest, r.pos, 0
-		}
-		if err := r.add(piece[:n], at); err != nil {
-			return err
-		}
-		if err := r.c.tick(ctx, r.pos-begin); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *rewriter) add(run []byte, pos int64) error {
-	if r.copy == nil {
-		return nil
-	}
-	return r.copy.add(run, r.src, pos)
-}
-
-// empty drops all records of the segment, without reading them once more: each was
-// checked when it was collected, and has a newer one.
-func (r *rewriter) empty() {
-	r.superseded, r.pos = r.s.taken, r.s.size
-	r.c.work.advance(r.s.size)
-}
-
-// replace puts the copy in the segment's place, and after that its index.
-func (r *rewriter) replace(ctx context.Context, cleanedMS int64) error {
-	c, l := r.c, r.c.log
-	err := r.copy.finish(ctx, r.s.closedMS)
-	if err == nil {
-		err = l.closed.change(func() error {
-			end := r.s.next
-			if r.s.apart || r.s.overlaps {
-				old, _ := oldFacts(l.dir, r.s.base, r.src)
-				end = old.End // what it is, if anything
-			}
-			if err := l.replaceBy(r.copy, r.src); err != nil {
-				return err
-			}
-			if err := r.copy.putIndex(r.s.closedMS, cleanedMS, end); err != nil {
-				c.logger.Warn("index not written; a later opening will", "segment", r.s.base, "err", err)
-			}
-			return nil
-		})
-	}
-	r.fr.release()
-	if err != nil {
-		r.discard()
-	}
-	return err
-}
-
-// discard leaves the segment as it is.
-func (r *rewriter) discard() {
-	r.fr.release()
-	_ = r.src.Close() // only read
-	if r.copy != nil {
-		r.copy.discard()
 	}
 }

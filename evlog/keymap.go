@@ -132,30 +132,15 @@ func (d dropSet) room() uint64 { return uint64(len(d)) * 64 }
 func (d dropSet) add(n uint64)      { d[n/64] |= 1 << (n % 64) }
 func (d dropSet) has(n uint64) bool { return d[n/64]>>(n%64)&1 != 0 }
 
-// all reports whether all of n records from the first on go.
-func (d dropSet) all(first, n uint64) bool {
+// count is how many of n records from the first on go.
+func (d dropSet) count(first, n uint64) (going uint64) {
 	for ; n > 0; first, n = first+1, n-1 {
-		if first%64 == 0 && n >= 64 && d[first/64] == math.MaxUint64 {
+		if first%64 == 0 && n >= 64 {
+			going += uint64(bits.OnesCount64(d[first/64]))
 			first, n = first+63, n-63
-			continue
-		}
-		if !d.has(first) {
-			return false
+		} else if d.has(first) {
+			going++
 		}
 	}
-	return true
-}
-
-// any reports whether one of n records from the first on goes.
-func (d dropSet) any(first, n uint64) bool {
-	for ; n > 0; first, n = first+1, n-1 {
-		if first%64 == 0 && n >= 64 && d[first/64] == 0 {
-			first, n = first+63, n-63
-			continue
-		}
-		if d.has(first) {
-			return true
-		}
-	}
-	return false
+	return going
 }

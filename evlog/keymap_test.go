@@ -29,8 +29,8 @@ func TestSortHashes_IsSorting(t *testing.T) {
 	}
 }
 
-// Any and all agree with a look at each record, wherever a range begins and ends.
-func TestDropSet_AnyAndAll(t *testing.T) {
+// The count agrees with a look at each record, wherever a range begins and ends.
+func TestDropSet_Count(t *testing.T) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for range 2000 {
 		d := make(dropSet, 5)
@@ -39,12 +39,12 @@ func TestDropSet_AnyAndAll(t *testing.T) {
 		}
 		first := rng.Uint64N(d.room())
 		n := rng.Uint64N(d.room() - first + 1)
-		any, all := false, true
+		going := uint64(0)
 		for i := range n {
-			any = any || d.has(first+i)
-			all = all && d.has(first+i)
+			if d.has(first + i) {
+				going++
+			}
 		}
-		require.Equal(t, any, d.any(first, n), "%x from %d, %d", d, first, n)
-		require.Equal(t, all, d.all(first, n), "%x from %d, %d", d, first, n)
+		require.Equal(t, going, d.count(first, n), "%x from %d, %d", d, first, n)
 	}
 }

@@ -65,7 +65,7 @@ func TestKeys_BesideAppendsAndCompaction(t *testing.T) {
 		for n := 1; n <= steps && !t.Failed(); n++ {
 			set(g.Rng.IntN(keys), n)
 			if n%60 == 0 {
-				_, err := l.Compact(p.ctx, &evlog.CompactOptions{Grace: -1})
+				_, err := l.Compact(p.ctx, &evlog.CompactOptions{MinLag: -1, Grace: -1})
 				require.NoError(t, err)
 			}
 		}

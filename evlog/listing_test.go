@@ -224,7 +224,7 @@ func TestReader_EmptyListingIsNoEvidence(t *testing.T) {
 	require.NoError(t, err)
 	sameRecs(t, reversed(want), got)
 	next()
-	plan, err := r.PlanRetain(p.ctx, evlog.RetainOptions{MaxRecords: 1})
+	plan, err := r.PlanRetain(p.ctx, &evlog.RetainOptions{MaxRecords: 1})
 	require.NoError(t, err)
 	require.NotEmpty(t, plan.Removed)
 	next()

@@ -70,12 +70,7 @@ func (c *compaction) merge(ctx context.Context) error {
 		if n < i+2 {
 			continue
 		}
-		err := c.fold(ctx, i, n, n)
-		if errors.Is(err, errInUse) {
-			c.refused(err)
-			return nil // no other replacement before this one is through
-		}
-		if err != nil {
+		if err := c.fold(ctx, i, n, n); err != nil {
 			return err
 		}
 		i = n - 1
@@ -192,13 +187,22 @@ func (m *mergedSegment) run(ctx context.Context, of, rest []closedSegment) error
 	defer m.close()
 	err := m.build(ctx, of)
 	if err == nil {
-		err = m.replace()
+		err = m.install(rest)
 	}
-	if err != nil {
+	return err
+}
+
+// install does the steps from the second on.
+func (m *mergedSegment) install(rest []closedSegment) error {
+	if err := m.replace(); err != nil {
 		return err
 	}
 	for j := range rest {
-		if err := m.c.log.closed.change(func() error { return m.remove(rest[j].base) }); err != nil {
+		err := m.c.log.closed.change(func() error { return m.remove(rest[j].base) })
+		if errors.Is(err, fs.ErrPermission) && !m.c.log.poisoned() {
+			err = fmt.Errorf("%w: %w", errInUse, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -209,8 +213,7 @@ func (m *mergedSegment) run(ctx context.Context, of, rest []closedSegment) error
 func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 	c := m.c
 	var err error
-	m.copy, err = newSegmentCopy(c.log, m.first.base, c.opts.BytesPerSecond > 0,
-		func(n int64) error { return c.pace(ctx, n) })
+	m.copy, err = c.newCopy(ctx, m.first.base)
 	if err != nil {
 		return err
 	}

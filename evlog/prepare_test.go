@@ -182,7 +182,7 @@ func TestPrepare_LetsARolledSegmentGo(t *testing.T) {
 	inTime(t, "space is prepared", opened)
 	require.NoError(t, l.Roll(p.ctx))
 	soon(t, "it can be removed", func() bool {
-		_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 1})
+		_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 1})
 		return err == nil
 	})
 	require.Equal(t, []uint64{1}, onFS(t, m).image(t).Bases())

@@ -85,18 +85,20 @@ type RetainReport struct {
 // After a crash the removals that were durable stay so, others may be undone:
 // what is left never has a hole at its old end. A failed sync of the directory
 // poisons the log.
-func (l *Log) Retain(ctx context.Context, opts RetainOptions) (*RetainReport, error) {
-	if err := opts.check(); err != nil {
+func (l *Log) Retain(ctx context.Context, opts *RetainOptions) (*RetainReport, error) {
+	o, err := opts.checked()
+	if err != nil {
 		return nil, err
 	}
-	return l.retain.run(ctx, opts, true)
+	return l.retain.run(ctx, o, true)
 }
 
 // PlanRetain says what Log.Retain would do now, and changes nothing: it takes no
 // lock and needs no right to write. Limits that are not stored in log.json have
 // to be in opts.
-func (r *Reader) PlanRetain(ctx context.Context, opts RetainOptions) (*RetainReport, error) {
-	if err := opts.check(); err != nil {
+func (r *Reader) PlanRetain(ctx context.Context, opts *RetainOptions) (*RetainReport, error) {
+	o, err := opts.checked()
+	if err != nil {
 		return nil, err
 	}
 	m, err := readMeta(r.dir) // as it is now
@@ -111,7 +113,7 @@ func (r *Reader) PlanRetain(ctx context.Context, opts RetainOptions) (*RetainRep
 		if err != nil {
 			return nil, err
 		}
-		p, err := r.planRetain(ctx, m, opts, d)
+		p, err := r.planRetain(ctx, m, o, d)
 		if gone(err) && tries < maxVanished {
 			continue // removed since it was listed
 		}
@@ -133,11 +135,15 @@ func (r *Reader) planRetain(ctx context.Context, m *meta, opts RetainOptions, d 
 	return p, err
 }
 
-func (o *RetainOptions) check() error {
-	if inPart(o.MaxAge) {
-		return badOption("MaxAge", "is %v, not whole milliseconds", o.MaxAge)
+// checked returns a copy, the zero value for nil.
+func (o *RetainOptions) checked() (RetainOptions, error) {
+	if o == nil {
+		return RetainOptions{}, nil
 	}
-	return nil
+	if inPart(o.MaxAge) {
+		return RetainOptions{}, badOption("MaxAge", "is %v, not whole milliseconds", o.MaxAge)
+	}
+	return *o, nil
 }
 
 // run is one run of retention. The plan is made without a lock; if closed

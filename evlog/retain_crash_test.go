@@ -40,7 +40,7 @@ func TestRetainer_Crash(t *testing.T) {
 			require.Equal(t, acked, off)
 			acked++
 			if rng.IntN(10) == 0 {
-				if rep, err := l.Retain(p.ctx, evlog.RetainOptions{}); err == nil {
+				if rep, err := l.Retain(p.ctx, nil); err == nil {
 					removed.Store(rep.First)
 				}
 			}

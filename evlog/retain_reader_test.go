@@ -45,7 +45,7 @@ func TestReader_FallenBehind(t *testing.T) {
 			}
 			recs = append(recs, evtest.RecOf(rec))
 			if rec.Offset == 3 {
-				_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 7})
+				_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 7})
 				require.NoError(t, err)
 			}
 		}
@@ -122,10 +122,10 @@ func TestReader_FallenBehind(t *testing.T) {
 			recs = append(recs, evtest.RecOf(rec))
 			switch rec.Offset {
 			case 8:
-				_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 11})
+				_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 11})
 			case 11:
 				want = append(want, appendEach(t, p.ctx, l, numbered(12, 3)...)...)
-				_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 14})
+				_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 14})
 			case 14:
 				cancel()
 			}
@@ -173,9 +173,9 @@ func retainingWriter(args []string) error {
 		case 0:
 			err = l.Roll(background)
 		case 1, 2:
-			_, err = l.Retain(background, evlog.RetainOptions{Below: next - min(next, rng.Uint64N(400))})
+			_, err = l.Retain(background, &evlog.RetainOptions{Below: next - min(next, rng.Uint64N(400))})
 		case 3:
-			_, err = l.Retain(background, evlog.RetainOptions{MaxBytes: 10_000 + rng.Int64N(50_000)})
+			_, err = l.Retain(background, &evlog.RetainOptions{MaxBytes: 10_000 + rng.Int64N(50_000)})
 		}
 		if err != nil {
 			return err
@@ -265,7 +265,7 @@ func loopingReader(args []string) error {
 			if _, err := r.Segments(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
-			if _, err := r.PlanRetain(ctx, evlog.RetainOptions{MaxRecords: 10}); err != nil && ctx.Err() == nil {
+			if _, err := r.PlanRetain(ctx, &evlog.RetainOptions{MaxRecords: 10}); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("plan: %w", err)
 			}
 		}

@@ -61,14 +61,14 @@ func steady(n int) []aged {
 // a segment, may be in the way for a moment.
 func retain(t testing.TB, p place, l *evlog.Log, o evlog.RetainOptions) *evlog.RetainReport {
 	t.Helper()
-	rep, err := l.Retain(p.ctx, o)
+	rep, err := l.Retain(p.ctx, &o)
 	for range 200 {
 		if !windowsRules || !errors.Is(err, fs.ErrPermission) {
 			break
 		}
 		time.Sleep(time.Millisecond)
 		before := rep
-		rep, err = l.Retain(p.ctx, o)
+		rep, err = l.Retain(p.ctx, &o)
 		rep.Removed = append(before.Removed, rep.Removed...)
 		rep.Rolls = rep.Rolls || before.Rolls
 	}
@@ -84,15 +84,15 @@ func TestRetain_WaitingEnds(t *testing.T) {
 		l, _ := agedLog(t, p, evlog.Options{NoRetention: true}, steady(5)...)
 		quiet(t, p)
 		closed := make(chan error, 1)
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 5, Progress: func(done, _ int) {
+		rep, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 5, Progress: func(done, _ int) {
 			require.Equal(t, 1, done)
 			ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 			defer cancel()
-			other, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
+			other, err := l.Retain(ctx, &evlog.RetainOptions{Below: 5})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Empty(t, other.Removed)
 			go func() { closed <- l.Close() }()
-			_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 5})
+			_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 5})
 			require.ErrorIs(t, err, evlog.ErrClosed)
 		}})
 		require.ErrorIs(t, err, evlog.ErrClosed)
@@ -206,11 +206,11 @@ func TestRetain_Limits(t *testing.T) {
 				before := p.image(t)
 				opts := c.opts(seg, size(before))
 				r := p.reader(t, &evlog.ReaderOptions{Clock: clock})
-				plan, err := r.PlanRetain(p.ctx, opts)
+				plan, err := r.PlanRetain(p.ctx, &opts)
 				require.NoError(t, err)
 				sameImage(t, before, p.image(t))
 
-				rep, err := l.Retain(p.ctx, opts)
+				rep, err := l.Retain(p.ctx, &opts)
 				require.NoError(t, err)
 				require.Equal(t, plan, rep, "what was planned is what was done")
 				require.Len(t, rep.Removed, c.want)
@@ -235,7 +235,7 @@ func TestRetain_Limits(t *testing.T) {
 				require.EqualValues(t, c.want, first)
 				require.EqualValues(t, 6, next)
 
-				again, err := l.Retain(p.ctx, opts)
+				again, err := l.Retain(p.ctx, &opts)
 				require.NoError(t, err)
 				require.Empty(t, again.Removed, "done is done")
 				require.EqualValues(t, 6, appendEach(t, p.ctx, l, rec("k", "v"))[0].Offset)
@@ -286,7 +286,7 @@ func TestRetain_PlausibleTimes(t *testing.T) {
 					removeIndexes(t, p)
 				}
 				retain := func() []evlog.DueSegment {
-					rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxAge: c.limit})
+					rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxAge: c.limit})
 					require.NoError(t, err)
 					return rep.Removed
 				}
@@ -320,11 +320,11 @@ func TestRetain_DamagedSegment(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	require.NoError(t, d.Chtimes(evtest.SegmentFile(1), noon.Add(time.Minute)))
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 3})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxRecords: 3})
 	require.NoError(t, err)
 	require.Empty(t, rep.Removed, "what is behind the damage counts for nothing")
 	clock.Advance(time.Minute)
-	rep, err = l.Retain(p.ctx, evlog.RetainOptions{MaxAge: 2 * time.Minute})
+	rep, err = l.Retain(p.ctx, &evlog.RetainOptions{MaxAge: 2 * time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0, 1, 2}, bases(rep.Removed))
 }
@@ -354,7 +354,7 @@ func TestRetain_DamageHidesTimes(t *testing.T) {
 		want  int
 	}{{59 * time.Minute, 0}, {time.Minute, 1}} {
 		clock.Advance(c.after)
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxAge: time.Hour})
+		rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxAge: time.Hour})
 		require.NoError(t, err)
 		require.Len(t, rep.Removed, c.want)
 	}
@@ -368,12 +368,12 @@ func TestRetain_BesideCompaction(t *testing.T) {
 	require.NoError(t, l.Roll(p.ctx))
 	quiet(t, p)
 	merged := false
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 4, Progress: func(done, _ int) {
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 4, Progress: func(done, _ int) {
 		if done != 1 || merged {
 			return
 		}
 		merged = true
-		_, err := l.Compact(p.ctx, &evlog.CompactOptions{BytesPerSecond: -1})
+		_, err := l.Compact(p.ctx, fast())
 		require.NoError(t, err)
 	}})
 	require.NoError(t, err)
@@ -394,11 +394,11 @@ func TestRetain_FilesThatCount(t *testing.T) {
 	quiet(t, p)
 	limit := size(p.image(t))
 	p.put(t, evtest.Image{"00000000000000000001.log.tmp": make([]byte, 5000), "notes.txt": make([]byte, 5000)})
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxBytes: limit})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: limit})
 	require.NoError(t, err)
 	require.Empty(t, rep.Removed)
 	p.put(t, evtest.Image{"00000000000000000000.12.0.torn": make([]byte, 1)})
-	rep, err = l.Retain(p.ctx, evlog.RetainOptions{MaxBytes: limit})
+	rep, err = l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: limit})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0}, bases(rep.Removed))
 }
@@ -410,7 +410,7 @@ func TestRetain_RollsWhatIsOld(t *testing.T) {
 	appendEach(t, p.ctx, l, evlog.Record{Value: []byte("now")})
 	clock.Advance(time.Hour)
 	r := p.reader(t, &evlog.ReaderOptions{Clock: clock})
-	plan, err := r.PlanRetain(p.ctx, evlog.RetainOptions{MaxAge: time.Hour})
+	plan, err := r.PlanRetain(p.ctx, &evlog.RetainOptions{MaxAge: time.Hour})
 	require.NoError(t, err)
 	require.True(t, plan.Rolls)
 	require.Equal(t, []uint64{0, 1, 2}, bases(plan.Removed))
@@ -458,7 +458,7 @@ func TestRetain_HeldActiveSegment(t *testing.T) {
 			consumers(t, p, l.ID(), map[string]uint64{"a": 0})
 			clock.Advance(2 * time.Hour)
 			r := p.reader(t, &evlog.ReaderOptions{Clock: clock})
-			plan, err := r.PlanRetain(p.ctx, c.limit)
+			plan, err := r.PlanRetain(p.ctx, &c.limit)
 			require.NoError(t, err)
 			require.Equal(t, c.goes, plan.Rolls)
 			p.lets(t, r)
@@ -484,7 +484,7 @@ func TestRetain_FullDisk(t *testing.T) {
 	m.SetCapacity(m.Used())
 	_, err := l.Append(p.ctx, evlog.Record{Value: make([]byte, 100)})
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 2})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxRecords: 2})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0, 1, 2}, bases(rep.Removed))
 	off, err := l.Append(p.ctx, evlog.Record{Value: make([]byte, 100)})
@@ -513,7 +513,7 @@ func TestRetain_Failures(t *testing.T) {
 		}
 		return nil
 	})))
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 4})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 4})
 	require.ErrorIs(t, err, syscall.EACCES)
 	require.Equal(t, []uint64{0}, bases(rep.Removed))
 	require.EqualValues(t, 1, rep.First)
@@ -523,13 +523,13 @@ func TestRetain_Failures(t *testing.T) {
 
 	hook.Store(nil)
 	m.FailSync(vfs.OpDirSync, "", 1, syscall.ENOSPC)
-	rep, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 4})
+	rep, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 4})
 	require.ErrorIs(t, err, evlog.ErrPoisoned)
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.Empty(t, rep.Removed)
 	_, err = l.Append(p.ctx, rec("k", "v"))
 	require.ErrorIs(t, err, evlog.ErrPoisoned)
-	_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 4})
+	_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 4})
 	require.ErrorIs(t, err, evlog.ErrPoisoned)
 	require.Len(t, p.image(t).Bases(), 4, "nothing more was removed")
 }
@@ -571,7 +571,7 @@ func TestRetain_FailedSyncBesideARoll(t *testing.T) {
 	}()
 	inTime(t, "the roll has made a name", made)
 	m.FailSync(vfs.OpDirSync, "", 1, errDying)
-	_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 1})
+	_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 1})
 	require.ErrorIs(t, err, errDying)
 	require.ErrorIs(t, inTime(t, "the roll", rolled), errDying)
 	_ = l.Close()
@@ -588,7 +588,7 @@ func TestRetain_SweepsIndexes(t *testing.T) {
 	l, _ := agedLog(t, p, evlog.Options{}, steady(3)...)
 	quiet(t, p)
 	im := p.image(t)
-	_, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 1})
+	_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 1})
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	left := evtest.Image{evtest.IndexFile(0): im[evtest.IndexFile(0)]}
@@ -606,7 +606,7 @@ func TestRetain_ClosedLogAndContext(t *testing.T) {
 	p.settled(t)
 	ctx, cancel := context.WithCancel(p.ctx)
 	var calls [][2]int
-	rep, err := l.Retain(ctx, evlog.RetainOptions{Below: 3, Progress: func(done, total int) {
+	rep, err := l.Retain(ctx, &evlog.RetainOptions{Below: 3, Progress: func(done, total int) {
 		calls = append(calls, [2]int{done, total})
 		if done == 2 {
 			cancel()
@@ -616,10 +616,10 @@ func TestRetain_ClosedLogAndContext(t *testing.T) {
 	require.Equal(t, []uint64{0, 1}, bases(rep.Removed))
 	require.EqualValues(t, 2, rep.First)
 	require.Equal(t, [][2]int{{1, 3}, {2, 3}}, calls)
-	_, err = l.Retain(p.ctx, evlog.RetainOptions{MaxAge: time.Nanosecond})
+	_, err = l.Retain(p.ctx, &evlog.RetainOptions{MaxAge: time.Nanosecond})
 	require.ErrorIs(t, err, evlog.ErrBadOptions)
 	require.NoError(t, l.Close())
-	_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 3})
+	_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 3})
 	require.ErrorIs(t, err, evlog.ErrClosed)
 }
 
@@ -649,7 +649,7 @@ func TestRetain_NotBeforeTheRollIsDone(t *testing.T) {
 	rolled := make(chan error, 1)
 	go func() { rolled <- l.Roll(p.ctx) }()
 	inTime(t, "the roll is at its last step", reached)
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxBytes: 1})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: 1})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0, 1}, bases(rep.Removed))
 	lost := onFS(t, m.SyncedImage())
@@ -657,7 +657,7 @@ func TestRetain_NotBeforeTheRollIsDone(t *testing.T) {
 	sameRecs(t, acked, lost.all(t))
 	goOn()
 	require.NoError(t, inTime(t, "the roll", rolled))
-	rep, err = l.Retain(p.ctx, evlog.RetainOptions{MaxBytes: 1})
+	rep, err = l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: 1})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{2}, bases(rep.Removed))
 }
@@ -676,7 +676,7 @@ func TestRetain_OneListingIsNoEvidence(t *testing.T) {
 		f.mu.Lock()
 		f.whole, f.calls = false, rng.IntN(2)
 		f.mu.Unlock()
-		_, err = l.Retain(p.ctx, evlog.RetainOptions{Below: rng.Uint64N(31)})
+		_, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: rng.Uint64N(31)})
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		q := onFS(t, m)

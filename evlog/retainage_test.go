@@ -25,11 +25,11 @@ func TestRetain_UnknownAge(t *testing.T) {
 		require.NoError(t, d.Chtimes(evtest.SegmentFile(0), mtime))
 		require.NoError(t, d.Chtimes(evtest.SegmentFile(1), mtime))
 		clock.Advance(30 * 24 * time.Hour)
-		rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxAge: time.Hour})
+		rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxAge: time.Hour})
 		require.NoError(t, err)
 		require.Empty(t, rep.Removed, "it cannot be told, and what is behind it waits")
 	}
-	rep, err := l.Retain(p.ctx, evlog.RetainOptions{MaxRecords: 1})
+	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxRecords: 1})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{0}, bases(rep.Removed))
 }
@@ -84,13 +84,13 @@ func TestRetain_AgeByWhatCameAfter(t *testing.T) {
 				require.NoError(t, d.Chtimes(evtest.SegmentFile(2), noon.Add(c.touched)))
 			}
 			clock.Advance(noon.Add(time.Hour + c.touched - time.Millisecond).Sub(clock.Now()))
-			rep, err := l.Retain(p.ctx, c.limit)
+			rep, err := l.Retain(p.ctx, &c.limit)
 			require.NoError(t, err)
 			require.Empty(t, rep.Removed, "too early")
 			clock.Advance(time.Millisecond)
-			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, c.limit)
+			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, &c.limit)
 			require.NoError(t, err)
-			rep, err = l.Retain(p.ctx, c.limit)
+			rep, err = l.Retain(p.ctx, &c.limit)
 			require.NoError(t, err)
 			require.Equal(t, plan, rep)
 			require.Equal(t, []uint64{0, 1, 2}, bases(rep.Removed[:min(3, len(rep.Removed))]))
@@ -136,7 +136,7 @@ func TestRetain_NeverTooYoung(t *testing.T) {
 				removeIndexes(t, p)
 			}
 			clock.SetWall(right())
-			rep, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, evlog.RetainOptions{MaxAge: 5 * time.Hour})
+			rep, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, &evlog.RetainOptions{MaxAge: 5 * time.Hour})
 			require.NoError(t, err)
 			for _, s := range rep.Removed {
 				require.GreaterOrEqual(t, clock.Elapsed()-closed[s.Base], 5*time.Hour, "seed %d: %v", seed, s)

@@ -93,7 +93,7 @@ func TestRetainer_ClockJumps(t *testing.T) {
 			require.NoError(t, l.Roll(p.ctx))
 			clock.SetWall(c.set)
 			for at := time.Duration(0); at < 4*day; at += time.Hour {
-				rep, err := l.Retain(p.ctx, evlog.RetainOptions{})
+				rep, err := l.Retain(p.ctx, nil)
 				require.NoError(t, err)
 				require.Equal(t, at >= c.wait, len(rep.Removed) == 1, "%v after the clock was set", at)
 				if len(rep.Removed) > 0 {
@@ -263,9 +263,9 @@ func TestRetainer_Hold(t *testing.T) {
 				c.write(t, p, l.ID())
 			}
 			r := p.reader(t, &evlog.ReaderOptions{Clock: clock})
-			plan, err := r.PlanRetain(p.ctx, evlog.RetainOptions{Below: 6})
+			plan, err := r.PlanRetain(p.ctx, &evlog.RetainOptions{Below: 6})
 			require.NoError(t, err)
-			rep, err := l.Retain(p.ctx, evlog.RetainOptions{Below: 6})
+			rep, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 6})
 			require.NoError(t, err)
 			require.Equal(t, plan, rep)
 			require.Equal(t, c.want, bases(rep.Removed), "%+v", rep)
@@ -284,7 +284,7 @@ func TestRetainer_Hold(t *testing.T) {
 			}
 			require.Equal(t, c.overrule, overruled)
 
-			rep, err = l.Retain(p.ctx, evlog.RetainOptions{Below: 6, IgnoreHold: true})
+			rep, err = l.Retain(p.ctx, &evlog.RetainOptions{Below: 6, IgnoreHold: true})
 			require.NoError(t, err)
 			require.Len(t, rep.Removed, 6-len(c.want))
 			require.Empty(t, rep.Held)

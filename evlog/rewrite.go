@@ -37,18 +37,33 @@ type segmentCopy struct {
 	pace     func(n int64) error
 }
 
-// newSegmentCopy starts a copy of the segment with this base. pace is called
-// with the bytes of each write.
-func newSegmentCopy(l *Log, base uint64, stepwise bool, pace func(n int64) error) (*segmentCopy, error) {
+// newCopy starts a copy of the segment with this base.
+func (c *compaction) newCopy(ctx context.Context, base uint64) (*segmentCopy, error) {
 	name := format.SegmentName(base) + format.TempSuffix
-	f, err := l.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
+	f, err := c.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
 	if err != nil {
 		return nil, err
 	}
-	return &segmentCopy{
-		l: l, base: base, f: f, facts: newIndexFacts(base, l.config.IndexBytes, maxKeyHashes),
-		buf: make([]byte, 0, rewriteBytes), stepwise: stepwise, pace: pace,
-	}, nil
+	s := &segmentCopy{
+		l: c.log, base: base, f: f, buf: make([]byte, 0, rewriteBytes), stepwise: c.opts.BytesPerSecond > 0,
+		pace: func(n int64) error { return c.pace(ctx, n) },
+	}
+	if c.hashes == nil {
+		records := uint64(0)
+		for i := range c.segs {
+			records += uint64(c.segs[i].records)
+		}
+		c.hashes = make([]uint64, 0, min(maxKeyHashes, records))
+	}
+	s.collect(c.hashes)
+	return s, nil
+}
+
+// collect begins to collect what the index of the copy is made from. hashes is
+// memory to use.
+func (c *segmentCopy) collect(hashes []uint64) {
+	c.facts = newIndexFacts(c.base, c.l.config.IndexBytes, maxKeyHashes)
+	c.facts.keys.list = hashes[:0]
 }
 
 func (c *segmentCopy) tempName() string { return format.SegmentName(c.base) + format.TempSuffix }
@@ -134,23 +149,38 @@ func (c *segmentCopy) write(b []byte) error {
 	return c.pace(int64(len(b)))
 }
 
+// cut takes back what was added beyond the first size bytes, which is the end of
+// a record.
+func (c *segmentCopy) cut(ctx context.Context, size int64) error {
+	err := c.flush()
+	if err == nil {
+		err = c.f.Truncate(size)
+	}
+	if err != nil {
+		return err
+	}
+	c.pos = size
+	c.collect(c.facts.keys.list)
+	return readRecords(ctx, c.l.dir, c.f, c.base, nil, c.facts.add)
+}
+
 // finish makes the copy durable under its temporary name. closedMS becomes the
 // file's modification time, which is what is left of the closing time where the
 // index is lost. Within the millisecond it is random: by size and modification
 // time readers tell whether a name still stands for the file they know.
 //
-// The index of the copy is made then too, and put into place right behind it. A
-// copy without one is as good, only slower to read.
+// The index of the copy is made while the disk works, and put into place right
+// behind it. A copy without one is as good, only slower to read.
 func (c *segmentCopy) finish(ctx context.Context, closedMS int64) error {
 	err := c.flush()
 	if err == nil {
 		err = c.l.dir.Chtimes(c.tempName(), timeOf(closedMS).Add(rand.N(time.Millisecond)))
 	}
 	if err == nil {
-		err = c.f.Sync()
-	}
-	if err == nil {
+		synced := make(chan error, 1)
+		go func() { synced <- c.f.Sync() }()
 		err = c.buildIndex(ctx)
+		err = errors.Join(<-synced, err)
 	}
 	f := c.f
 	c.f = nil

@@ -1,6 +1,9 @@
 package evlog
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // EventKind says what an Event reports.
 type EventKind uint8
@@ -29,6 +32,19 @@ const (
 	// much less they take now. Err is why it did not get to its end, if it did not.
 	EventCompacted
 )
+
+var eventNames = [...]string{
+	EventOpened: "opened", EventRolled: "rolled", EventIndexed: "indexed", EventDiskFull: "disk full",
+	EventPoisoned: "poisoned", EventRemoved: "removed", EventConfigured: "configured", EventCompacted: "compacted",
+}
+
+// String returns the kind in words.
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) && eventNames[k] != "" {
+		return eventNames[k]
+	}
+	return fmt.Sprintf("event %d", uint8(k))
+}
 
 // Event is something that happened inside a writer.
 type Event struct {

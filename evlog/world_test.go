@@ -165,7 +165,7 @@ func (w *world) appendThese(batch []evlog.Record) error {
 
 // compact compacts with room for n keys, and settles what is left.
 func (w *world) compact(n int, purge bool) error {
-	opts := &evlog.CompactOptions{MemoryBytes: int64(n) * 32, BytesPerSecond: -1}
+	opts := &evlog.CompactOptions{MemoryBytes: int64(n) * 32, MinLag: -1, BytesPerSecond: -1}
 	if purge {
 		opts.Grace = -1
 	}
@@ -193,7 +193,7 @@ func (w *world) retain(n uint64) error {
 	next := w.l.Stats().DurableNext
 	below := next - min(next, n)
 	w.model.Due(below)
-	rep, err := w.l.Retain(w.p.ctx, evlog.RetainOptions{Below: below})
+	rep, err := w.l.Retain(w.p.ctx, &evlog.RetainOptions{Below: below})
 	if rep == nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (c *compactCommand) run(cmd *cobra.Command, args []string) error {
 func (c *compactCommand) compact(ctx context.Context, dir string) (rep *evlog.CompactReport, err error) {
 	bar := c.a.newProgress("compact", true)
 	defer bar.end()
-	opts := &evlog.CompactOptions{Grace: c.grace.d, MemoryBytes: c.memory.n, BytesPerSecond: -1, Progress: bar.set}
+	opts := &evlog.CompactOptions{Grace: c.grace.d, MinLag: -1, MemoryBytes: c.memory.n, BytesPerSecond: -1, Progress: bar.set}
 	if c.dryRun {
 		r, err := c.a.openReader(ctx, dir, false)
 		if err != nil {
@@ -141,10 +141,11 @@ func (c *compactCommand) compact(ctx context.Context, dir string) (rep *evlog.Co
 func (c *compactCommand) print(rep *evlog.CompactReport) error {
 	if len(rep.Changes) > 0 {
 		rows := [][]string{{"BASE", "SUPERSEDED", "TOMBSTONES", "BEFORE", "AFTER", "CHANGE"}}
-		for _, s := range rep.Changes {
+		for i, s := range rep.Changes {
+			takesIn := i+1 < len(rep.Changes) && rep.Changes[i+1].Base != s.Base && rep.Changes[i+1].Into == s.Base
 			rows = append(rows, []string{
 				strconv.FormatUint(s.Base, 10), strconv.FormatUint(s.Superseded, 10), strconv.FormatUint(s.Tombstones, 10),
-				strconv.FormatInt(s.Before, 10), strconv.FormatInt(s.After, 10), changeText(s),
+				strconv.FormatInt(s.Before, 10), strconv.FormatInt(s.After, 10), changeText(s, takesIn),
 			})
 		}
 		if err := writeTable(c.a.out, rows); err != nil {
@@ -166,11 +167,11 @@ func (c *compactCommand) print(rep *evlog.CompactReport) error {
 	return err
 }
 
-func changeText(s evlog.CompactChange) string {
+func changeText(s evlog.CompactChange, takesIn bool) string {
 	switch {
 	case s.Into != s.Base:
 		return fmt.Sprintf("merged into %d", s.Into)
-	case s.After > s.Before:
+	case takesIn:
 		return "takes in the next ones"
 	}
 	return "rewritten"

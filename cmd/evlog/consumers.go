@@ -85,7 +85,7 @@ func (a *app) consumers(cmd *cobra.Command, args []string, db string, table *tab
 		return err
 	}
 	if where == dir {
-		plan, err := r.PlanRetain(ctx, evlog.RetainOptions{})
+		plan, err := r.PlanRetain(ctx, nil)
 		if err != nil {
 			return err
 		}

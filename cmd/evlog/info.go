@@ -66,7 +66,7 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 	if err != nil {
 		return err
 	}
-	plan, err := r.PlanRetain(ctx, evlog.RetainOptions{})
+	plan, err := r.PlanRetain(ctx, nil)
 	if err != nil {
 		return err
 	}

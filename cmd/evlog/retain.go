@@ -95,7 +95,7 @@ func (c *retainCommand) retain(ctx context.Context, dir string, opts evlog.Retai
 		if err != nil {
 			return config, nil, err
 		}
-		rep, err = r.PlanRetain(ctx, opts)
+		rep, err = r.PlanRetain(ctx, &opts)
 		return st.Config, rep, err
 	}
 	l, err := evlog.Open(ctx, dir, &evlog.Options{MustExist: true, NoRetention: true, NoCompaction: true, NoPreallocate: true, Logger: c.a.logger()})
@@ -106,7 +106,7 @@ func (c *retainCommand) retain(ctx context.Context, dir string, opts evlog.Retai
 	bar := c.a.newProgress("retain", false)
 	defer bar.end()
 	opts.Progress = func(done, total int) { bar.set(int64(done), int64(total)) }
-	rep, err = l.Retain(ctx, opts)
+	rep, err = l.Retain(ctx, &opts)
 	return l.Config(), rep, err
 }
 

@@ -456,7 +456,7 @@ func TestTable_OfAReaderThatGoesOn(t *testing.T) {
 	for i := range 5 {
 		put(kv(fmt.Sprint("c", i), "1"))
 	}
-	_, err := l.Retain(ctx, evlog.RetainOptions{Below: 5})
+	_, err := l.Retain(ctx, &evlog.RetainOptions{Below: 5})
 	require.NoError(t, err)
 	require.NoError(t, v.Wait(ctx, l.Stats().NextOffset))
 	// What is left is either of the log as it is, where the view was overtaken, or

@@ -34,7 +34,7 @@ func (p *peer) others() []string {
 // retain drops now what the log would drop by itself a little later, and says how
 // much that was since it was asked last.
 func (p *peer) retain(ctx context.Context) error {
-	if _, err := p.log.Retain(ctx, evlog.RetainOptions{}); err != nil {
+	if _, err := p.log.Retain(ctx, nil); err != nil {
 		return err
 	}
 	return p.say(message{What: sayDropped, Segments: int(p.dropped.Swap(0))})

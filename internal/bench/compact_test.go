@@ -93,7 +93,7 @@ func compactEvlog(b *testing.B, from string, records int) *turns.Side {
 		require.NoError(b, err)
 	}
 	s.Run = func(ops int) {
-		rep, err := l.Compact(background, &evlog.CompactOptions{BytesPerSecond: -1})
+		rep, err := l.Compact(background, &evlog.CompactOptions{MinLag: -1, BytesPerSecond: -1})
 		if err != nil || int(rep.Superseded) != ops/2 {
 			b.Fatal(rep.Superseded, err)
 		}
@@ -160,7 +160,7 @@ func copyRecords(b *testing.B, from, to string) (n int) {
 func BenchmarkAppendBesideCompact(b *testing.B) {
 	from := overwritten(b, 100, 4_000_000, false)
 	compact := func(ctx context.Context, l *evlog.Log) error {
-		_, err := l.Compact(ctx, nil)
+		_, err := l.Compact(ctx, &evlog.CompactOptions{MinLag: -1})
 		return err
 	}
 	turns.Take(b, limit.RecordSize(100),

@@ -55,7 +55,7 @@ func (r *retaining) evlog() *turns.Side {
 		l = r.fill(dir)
 	}
 	s.Run = func(int) {
-		rep, err := l.Retain(background, evlog.RetainOptions{Below: r.below})
+		rep, err := l.Retain(background, &evlog.RetainOptions{Below: r.below})
 		require.NoError(r.b, err)
 		require.Equal(r.b, r.below, rep.First)
 	}
@@ -177,7 +177,7 @@ func BenchmarkAppendWhileRetaining(b *testing.B) {
 			var wg sync.WaitGroup
 			if retain {
 				wg.Go(func() {
-					if _, err := l.Retain(background, evlog.RetainOptions{MaxRecords: 1}); err != nil {
+					if _, err := l.Retain(background, &evlog.RetainOptions{MaxRecords: 1}); err != nil {
 						b.Error(err)
 					}
 				})

@@ -59,7 +59,7 @@ func BenchmarkTable(b *testing.B) {
 		const n = 100_000
 		turns.Take(b, 0,
 			&turns.Side{Name: "evlog", Ops: n / 2, Before: func() { inBatches(b, n, records, l.Append) }, Run: func(int) {
-				_, err := l.Retain(background, evlog.RetainOptions{Below: l.Stats().NextOffset - n/2})
+				_, err := l.Retain(background, &evlog.RetainOptions{Below: l.Stats().NextOffset - n/2})
 				require.NoError(b, err)
 			}},
 			&turns.Side{Name: "table", Ops: n / 2, Before: func() { inBatches(b, n, records, table.Append) }, Run: func(int) {

@@ -111,7 +111,7 @@ func compact(ctx context.Context) error {
 	if err := log.Roll(ctx); err != nil { // by hand: what is active counts when it is closed
 		return err
 	}
-	report, err := log.Compact(ctx, nil)
+	report, err := log.Compact(ctx, &evlog.CompactOptions{MinLag: -1}) // also what was closed just now
 	if err != nil {
 		return err
 	}

@@ -47,10 +47,10 @@ func TestConcurrent(t *testing.T) {
 	})
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			if _, err := l.Compact(ctx, nil); err != nil && ctx.Err() == nil {
+			if _, err := l.Compact(ctx, &evlog.CompactOptions{MinLag: -1}); err != nil && ctx.Err() == nil {
 				t.Error("compact", err)
 			}
-			if _, err := l.Retain(ctx, evlog.RetainOptions{MaxRecords: 60}); err != nil && ctx.Err() == nil {
+			if _, err := l.Retain(ctx, &evlog.RetainOptions{MaxRecords: 60}); err != nil && ctx.Err() == nil {
 				t.Error("retain", err)
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -56,7 +56,7 @@ func (s *evlogStore) get(offset uint64) (key, value []byte, err error) {
 }
 
 func (s *evlogStore) drop(below uint64) error {
-	_, err := s.log.Retain(background, evlog.RetainOptions{Below: below})
+	_, err := s.log.Retain(background, &evlog.RetainOptions{Below: below})
 	return err
 }
 
