@@ -153,11 +153,3 @@ func (b *Box) Notify() {
 
 // Stats returns counters and the present state of the relay.
 func (b *Box) Stats() Stats { return b.rec.get() }
-
-// tableError tells a database without the tables.
-func tableError(err error) error {
-	if sqldb.NoTable(err, "evlog_") {
-		return fmt.Errorf("%w: %w", ErrNoTables, err)
-	}
-	return err
-}

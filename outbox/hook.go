@@ -70,7 +70,7 @@ type taken struct {
 // takeOver makes this box the one that relays, after resolving what the one
 // before has left. It is one transaction, and doing it again does no harm.
 func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, error) {
-	if err := checkVersion(t.ctx, t); err != nil {
+	if err := tables.Check(t.ctx, t); err != nil {
 		return taken{}, err
 	}
 	s, err := t.state()

@@ -2,9 +2,7 @@ package outbox
 
 import (
 	"crypto/sha256"
-	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -66,20 +64,14 @@ func (in intent) in(i int, next uint64, gaps []evlog.OffsetRange) bool {
 	return off < next
 }
 
-// errNoRelayRow: somebody has deleted it.
-var errNoRelayRow = fmt.Errorf("evlog_outbox_relay has no row: %w", ErrNoTables)
-
 func (t *tx) state() (s state, err error) {
 	var n int
 	var ids string
 	var uids, sums []byte
 	err = t.row(`SELECT box, epoch, log_id, log_end, "offset", n, ids, uids, sums FROM main.evlog_outbox_relay WHERE one = 1`).
 		Scan(&s.box, &s.epoch, &s.logID, &s.logEnd, &s.offset, &n, &ids, &uids, &sums)
-	if errors.Is(err, sql.ErrNoRows) {
-		return s, errNoRelayRow
-	}
 	if err != nil {
-		return s, tableError(err)
+		return s, relayRowError(err)
 	}
 	s.rows, err = decodeRefs(n, ids, uids, sums)
 	return s, err

@@ -66,7 +66,7 @@ func insertError(err error) error {
 	if sqldb.IsTooBig(err) {
 		return fmt.Errorf("%w: %w", evlog.ErrTooLarge, err)
 	}
-	return tableError(err)
+	return tables.Error(err)
 }
 
 const insertColumns = 5
@@ -279,7 +279,7 @@ func (b *Box) beginWriting(ctx context.Context, conn *sql.Conn) (t *sql.Tx, err 
 		if _, err = t.ExecContext(nc, `UPDATE main.evlog_outbox SET id = id WHERE 0`); err != nil {
 			_ = t.Rollback()
 		}
-		return tableError(err)
+		return tables.Error(err)
 	})
 	return t, err
 }

@@ -198,7 +198,7 @@ func (r *relay) start(ctx context.Context) error {
 	}
 	var s state
 	err := r.transact(ctx, func(t *tx) (err error) {
-		if err := checkVersion(t.ctx, t); err != nil {
+		if err := tables.Check(t.ctx, t); err != nil {
 			return err
 		}
 		if s, err = t.state(); err != nil {

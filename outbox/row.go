@@ -96,7 +96,7 @@ func timeOf(ms int64) time.Time {
 func queryRows(ctx context.Context, q DBTX, full func(Row) bool, query string, args ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return tableError(err)
+		return tables.Error(err)
 	}
 	defer func() { _ = rows.Close() }()
 	var s scanner
@@ -109,5 +109,5 @@ func queryRows(ctx context.Context, q DBTX, full func(Row) bool, query string, a
 			return rows.Close()
 		}
 	}
-	return tableError(rows.Err())
+	return tables.Error(rows.Err())
 }

@@ -2,8 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -57,16 +55,13 @@ const statusQuery = `WITH RECURSIVE
 func ReadStatus(ctx context.Context, q DBTX) (Status, error) {
 	var s Status
 	var oldest int64
-	err := checkVersion(ctx, q)
+	err := tables.Check(ctx, q)
 	if err == nil {
 		err = q.QueryRowContext(ctx, statusQuery).Scan(&s.Outbox, &s.LogID, &s.LogEnd, &s.Epoch, &s.IntentRows, &s.IntentOffset,
 			&s.Queued, &s.Pending, &s.Parked, &s.Kept, &oldest)
 	}
-	if errors.Is(err, sql.ErrNoRows) {
-		err = errNoRelayRow
-	}
 	if err != nil {
-		return Status{}, wrap("status", tableError(err))
+		return Status{}, wrap("status", relayRowError(err))
 	}
 	if s.Queued > 0 {
 		s.Oldest = timeOf(oldest)
@@ -97,14 +92,14 @@ func Parked(ctx context.Context, q DBTX) ([]ParkedRow, error) {
 }
 
 func parkedRows(ctx context.Context, q DBTX) (all []ParkedRow, err error) {
-	if err := checkVersion(ctx, q); err != nil {
+	if err := tables.Check(ctx, q); err != nil {
 		return nil, err
 	}
 	rows, err := q.QueryContext(ctx, `SELECT id, uid, ts_ms, schema, substr(key, 1, 256),
 		coalesce(length(key), 0), coalesce(length(value), 0), coalesce(dedupe, ''), attempts, parked
 		FROM main.evlog_outbox WHERE parked IS NOT NULL ORDER BY id`)
 	if err != nil {
-		return nil, tableError(err)
+		return nil, tables.Error(err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -118,13 +113,13 @@ func parkedRows(ctx context.Context, q DBTX) (all []ParkedRow, err error) {
 		r.Time = timeOf(ms)
 		all = append(all, r)
 	}
-	return all, tableError(rows.Err())
+	return all, tables.Error(rows.Err())
 }
 
 // FindRow returns the row with this id, if it is in the outbox, queued or parked.
 // It needs no Box. Errors are those of ReadStatus.
 func FindRow(ctx context.Context, q DBTX, id int64) (row Row, found bool, err error) {
-	if err = checkVersion(ctx, q); err == nil {
+	if err = tables.Check(ctx, q); err == nil {
 		err = queryRows(ctx, q, func(r Row) bool {
 			row, found = r, true
 			return false
@@ -145,13 +140,13 @@ type Relayed struct {
 // FindRelayed returns where the row with this uid went, if it is kept. It needs no
 // Box. Errors are those of ReadStatus.
 func FindRelayed(ctx context.Context, q DBTX, uid UID) (r Relayed, found bool, err error) {
-	if err := checkVersion(ctx, q); err != nil {
+	if err := tables.Check(ctx, q); err != nil {
 		return r, false, wrap("find", err)
 	}
 	rows, err := q.QueryContext(ctx, `SELECT coalesce(dedupe, ''), log_id, "offset", relayed_ms
 		FROM main.evlog_outbox_kept WHERE uid = ?1`, uid[:])
 	if err != nil {
-		return r, false, wrap("find", tableError(err))
+		return r, false, wrap("find", tables.Error(err))
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -161,7 +156,7 @@ func FindRelayed(ctx context.Context, q DBTX, uid UID) (r Relayed, found bool, e
 		}
 		r.UID, r.At, found = uid, time.UnixMilli(ms).UTC(), true
 	}
-	return r, found, wrap("find", tableError(rows.Err()))
+	return r, found, wrap("find", tables.Error(rows.Err()))
 }
 
 // Requeue makes parked rows queued again, under the ids they had, for when what
@@ -186,7 +181,7 @@ func (b *Box) eachParked(ctx context.Context, query string, ids []int64) error {
 		return nil
 	}
 	return b.inOwnTx(ctx, func(t *tx) error {
-		if err := checkVersion(ctx, t); err != nil {
+		if err := tables.Check(ctx, t); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -195,7 +190,7 @@ func (b *Box) eachParked(ctx context.Context, query string, ids []int64) error {
 				err = fmt.Errorf("row %d: %w", id, ErrNotParked)
 			}
 			if err != nil {
-				return tableError(err)
+				return tables.Error(err)
 			}
 		}
 		return nil

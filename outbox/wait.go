@@ -49,11 +49,11 @@ func (b *Box) Wait(ctx context.Context) error {
 func (b *Box) queuedUpTo(ctx context.Context, last *sql.NullInt64) (there bool, err error) {
 	if !last.Valid {
 		err := b.db.QueryRowContext(ctx, `SELECT max(id) FROM main.evlog_outbox WHERE parked IS NULL`).Scan(last)
-		return last.Valid, tableError(err)
+		return last.Valid, tables.Error(err)
 	}
 	err = b.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM main.evlog_outbox WHERE parked IS NULL AND id <= ?1)`,
 		last.Int64).Scan(&there)
-	return there, tableError(err)
+	return there, tables.Error(err)
 }
 
 func (b *Box) sleepUntil(ctx context.Context, done <-chan struct{}, d time.Duration) error {

@@ -44,7 +44,7 @@ func position(ctx context.Context, q DBTX, name string) (p Position, known bool,
 	if errors.Is(err, sql.ErrNoRows) {
 		return Position{Position: cursor.Position{Name: name}}, false, nil
 	}
-	return p, err == nil, tableError(err)
+	return p, err == nil, tables.Error(err)
 }
 
 // Positions returns where all consumers stand, by name. It needs no Bridge, and
@@ -53,7 +53,7 @@ func position(ctx context.Context, q DBTX, name string) (p Position, known bool,
 func Positions(ctx context.Context, q DBTX) ([]Position, error) {
 	rows, err := q.QueryContext(ctx, selectCursor+` ORDER BY name`)
 	if err != nil {
-		return nil, fmt.Errorf("sqlbridge: positions: %w", tableError(err))
+		return nil, fmt.Errorf("sqlbridge: positions: %w", tables.Error(err))
 	}
 	defer func() { _ = rows.Close() }()
 	var all []Position
@@ -65,7 +65,7 @@ func Positions(ctx context.Context, q DBTX) ([]Position, error) {
 		all = append(all, p)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("sqlbridge: positions: %w", tableError(err))
+		return nil, fmt.Errorf("sqlbridge: positions: %w", tables.Error(err))
 	}
 	return all, nil
 }
@@ -160,7 +160,7 @@ func (b *Bridge) advance(ctx context.Context, tx DBTX, m move) error {
 		ok, err = changed(tx.ExecContext(ctx, insertCursor, m.name, m.logID, m.to, m.nowMS))
 	}
 	if err != nil || ok {
-		return tableError(err)
+		return tables.Error(err)
 	}
 	return refusal(ctx, tx, m)
 }

@@ -29,7 +29,7 @@ func Skips(ctx context.Context, q DBTX, name string) ([]Skipped, error) {
 	rows, err := q.QueryContext(ctx, `SELECT name, log_id, first, next, attempts, error, at_ms FROM main.evlog_skipped
 		WHERE ?1 = '' OR name = ?1 ORDER BY id`, name)
 	if err != nil {
-		return nil, fmt.Errorf("sqlbridge: skips: %w", tableError(err))
+		return nil, fmt.Errorf("sqlbridge: skips: %w", tables.Error(err))
 	}
 	defer func() { _ = rows.Close() }()
 	var all []Skipped
@@ -43,7 +43,7 @@ func Skips(ctx context.Context, q DBTX, name string) ([]Skipped, error) {
 		all = append(all, s)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("sqlbridge: skips: %w", tableError(err))
+		return nil, fmt.Errorf("sqlbridge: skips: %w", tables.Error(err))
 	}
 	return all, nil
 }
