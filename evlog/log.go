@@ -386,3 +386,6 @@ const maxHookNote = 1 << 10
 
 // Check tells whether Append would refuse the record for what it is: ErrTooLarge.
 func (l *Log) Check(r Record) error { return r.check(l.opts.MaxRecordBytes) }
+
+// MaxRecordBytes is Options.MaxRecordBytes, or the default.
+func (l *Log) MaxRecordBytes() int64 { return l.opts.MaxRecordBytes }

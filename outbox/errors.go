@@ -16,18 +16,20 @@ var (
 	// ErrNested: InTx was called by a function that InTx has called, on the same
 	// database. It would wait for its own lock. Nothing was changed.
 	ErrNested = errors.New("InTx inside InTx of the same database")
-	// ErrNoTables: the database has no tables of this package, or the one row of
-	// evlog_outbox_relay is gone; Open creates them.
+	// ErrNoTables: the database has no outbox, or somebody has dropped a table or an
+	// index of it, or deleted the one row of evlog_outbox_relay. Open creates what is
+	// missing; with another row it is another outbox, and a log that was relayed into
+	// is ErrDatabaseChanged. A relay that finds this ends.
 	ErrNoTables = errors.New("no outbox in this database")
-	// ErrUnsafe: the database is set up so that a crash can take back or half undo
-	// what was committed, and exactly once with it.
+	// ErrUnsafe: the database is in memory, or has journal_mode=OFF or MEMORY, with
+	// which a crash leaves transactions in part; or SQLite is older than 3.37.
 	ErrUnsafe = errors.New("exactly once is not possible with this setting")
 	// ErrNoHook: the log was not opened with this outbox's Hook.
 	ErrNoHook = errors.New("the log was not opened with the hook of this outbox (evlog.Options.OpenHook: box.Hook())")
 	// ErrRelayRunning: a relay of this database runs already in this process.
 	ErrRelayRunning = errors.New("a relay of this outbox is running")
 	// ErrFenced: another relay has taken this outbox over, in another process and
-	// into another log. This one has stopped, and nothing was changed.
+	// into another log. This one has stopped, and has changed nothing since.
 	ErrFenced = errors.New("another relay has taken over")
 	// ErrDatabaseGone: while the relay ran, the file of the database was deleted,
 	// or another one was put in its place. What is committed from now on through

@@ -12,13 +12,17 @@ type EventKind uint8
 const (
 	// EventRelayed: Rows rows are durable in the log, from Offset on.
 	EventRelayed EventKind = iota + 1
-	// EventParked: Row cannot be appended, because of Err, and is parked.
+	// EventParked: Row cannot be appended, because of Err, and is parked. If it was
+	// larger than the log takes it was not read, and has neither key nor value.
 	EventParked
 	// EventRetry: something failed for now, with Err: the database is locked, or a
-	// disk is full. The rows stay, and it is tried again after Wait.
+	// disk is full. The rows stay, and it is tried again after Wait. Of those that
+	// come while the relay holds the append gate the last is told, once the gate is
+	// free: Stats has them at once.
 	EventRetry
-	// EventResolved: of an intent that a crash or a failure left, Rows rows are in
-	// the log, from Offset on, and Again rows will be appended again.
+	// EventResolved: of an intent that a crash or a failure left, which names rows
+	// for the offsets from Offset on, Rows are in the log, Again will be appended
+	// again, and Dropped were given up, because Options.Policy says so.
 	EventResolved
 	// EventMismatch: log and database do not belong together, Err says how, and
 	// Options.Policy went on.
@@ -44,13 +48,14 @@ func (k EventKind) String() string {
 
 // Event is something that happened.
 type Event struct {
-	Kind   EventKind
-	Rows   int
-	Again  int
-	Offset uint64
-	Row    Row // without its blobs where it is not EventParked
-	Err    error
-	Wait   time.Duration
+	Kind    EventKind
+	Rows    int
+	Again   int
+	Dropped int
+	Offset  uint64
+	Row     Row
+	Err     error
+	Wait    time.Duration
 }
 
 // Stats are counters since Open, and the present state of the relay. What is
@@ -94,8 +99,15 @@ func (r *recorder) well() {
 	r.stats.LastErr = nil
 }
 
+// event counts and tells.
 func (r *recorder) event(e Event) {
+	r.count(e)
+	r.tell(e)
+}
+
+func (r *recorder) count(e Event) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch e.Kind {
 	case EventRelayed:
 		r.stats.Relayed += uint64(e.Rows)
@@ -107,7 +119,9 @@ func (r *recorder) event(e Event) {
 		r.stats.Retries++
 		r.stats.LastErr = e.Err
 	}
-	r.mu.Unlock()
+}
+
+func (r *recorder) tell(e Event) {
 	if r.onEvent == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/outbox"
@@ -116,7 +117,7 @@ func ExampleBox_RunOpening() {
 // the record, a consumer can drop what it has seen.
 func ExampleOptions_encode() {
 	ctx := context.Background()
-	_, db, cleanUp := exampleDB()
+	dir, db, cleanUp := exampleDB()
 	defer cleanUp()
 	box, err := outbox.Open(ctx, db, &outbox.Options{
 		Encode: func(row outbox.Row) (evlog.Record, error) {
@@ -126,8 +127,30 @@ func ExampleOptions_encode() {
 		},
 	})
 	check(err)
-	_ = box
-	// Output:
+	var uids []outbox.UID
+	check(box.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		uids, err = box.Put(ctx, tx, evlog.Record{Value: []byte(`{"order":42}`)})
+		return err
+	}))
+	log, err := evlog.Open(ctx, filepath.Join(dir, "events"), &evlog.Options{OpenHook: box.Hook()})
+	check(err)
+	run, stop := context.WithCancel(ctx)
+	relay := make(chan error, 1)
+	go func() {
+		defer stop()
+		relay <- box.Run(run, log)
+	}()
+	check(box.Wait(run))
+	stop()
+	if err := <-relay; !errors.Is(err, context.Canceled) {
+		check(err)
+	}
+	for rec, err := range log.Reader().Records(ctx, 0) {
+		check(err)
+		fmt.Println(strings.ReplaceAll(string(rec.Value), uids[0].String(), "<the row's uid>"))
+	}
+	check(log.Close())
+	// Output: {"uid":"<the row's uid>","event":{"order":42}}
 }
 
 func exampleDB(statements ...string) (dir string, db *sql.DB, cleanUp func()) {

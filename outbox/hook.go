@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/outboxrule"
@@ -27,35 +26,21 @@ func (b *Box) open(ctx context.Context, hs evlog.HookState) error {
 		return err
 	}
 	defer release()
-	var s *session
-	err = b.patiently(ctx, func() (err error) {
-		s, err = b.session(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	var t taken
-	err = b.patiently(ctx, func() error {
-		return b.transact(ctx, &s.connection, func(x *tx) (err error) {
-			t, err = b.takeOver(ctx, x, hs)
-			return err
-		})
-	})
+	done, err := b.takeOver(ctx, hs)
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
-	b.opened = opened{reader: hs.Reader, epoch: t.epoch}
+	b.opened = opened{reader: hs.Reader, epoch: done.epoch}
 	b.mu.Unlock()
-	if t.mismatch != nil {
-		b.logger.Warn("outbox: log and database do not belong together; going on", "err", t.mismatch)
-		b.rec.event(Event{Kind: EventMismatch, Err: t.mismatch})
+	if done.mismatch != nil {
+		b.logger.Warn("outbox: log and database do not belong together; going on", "err", done.mismatch)
+		b.rec.event(Event{Kind: EventMismatch, Err: done.mismatch})
 	}
-	if len(t.rows) > 0 {
-		b.logger.Info("outbox: resolved an open intent", "offset", t.offset, "relayed", t.there, "again", len(t.rows)-t.there)
-		b.rec.event(t.event())
+	if len(done.rows) > 0 {
+		b.logger.Info("outbox: resolved an open intent", "offset", done.offset,
+			"relayed", done.there, "again", done.again(), "dropped", done.dropped)
+		b.rec.event(done.event())
 	}
 	return nil
 }
@@ -69,7 +54,26 @@ type taken struct {
 
 // takeOver makes this box the one that relays, after resolving what the one
 // before has left. It is one transaction, and doing it again does no harm.
-func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, error) {
+func (b *Box) takeOver(ctx context.Context, hs evlog.HookState) (done taken, err error) {
+	var s *session
+	err = b.patiently(ctx, func() (err error) {
+		s, err = b.session(ctx)
+		return err
+	})
+	if err != nil {
+		return done, err
+	}
+	defer s.close()
+	err = b.patiently(ctx, func() error {
+		return b.transact(ctx, &s.connection, func(t *tx) (err error) {
+			done, err = b.takeOverIn(ctx, t, hs)
+			return err
+		})
+	})
+	return done, err
+}
+
+func (b *Box) takeOverIn(ctx context.Context, t *tx, hs evlog.HookState) (taken, error) {
 	if err := tables.Check(t.ctx, t); err != nil {
 		return taken{}, err
 	}
@@ -98,12 +102,14 @@ func (b *Box) takeOver(ctx context.Context, t *tx, hs evlog.HookState) (taken, e
 		}
 	}
 	if astray {
-		in = func(int) bool { return b.opts.Policy == DropIntent }
+		done.resolution, err = b.resolveAstray(t, s)
+	} else {
+		done.resolution, err = b.resolve(t, s, in)
 	}
-	if done.resolution, err = b.resolve(t, s, in); err != nil {
+	if err != nil {
 		return taken{}, err
 	}
-	return done, b.store(t, s.epoch, state{epoch: done.epoch, logID: hs.LogID, logEnd: int64(hs.Next)})
+	return done, t.store(state{epoch: done.epoch, logID: hs.LogID, logEnd: int64(hs.Next)})
 }
 
 // inLog tells which rows of the intent are in the log.
@@ -113,116 +119,4 @@ func (b *Box) inLog(s state, hs evlog.HookState) func(i int) bool {
 		gaps = nil
 	}
 	return func(i int) bool { return s.in(i, hs.Next, gaps) }
-}
-
-// guess is what one would do without intents: the rows that are queued are taken
-// for relayed if the log has such records. It is there to show that this loses
-// events, since two can be equal.
-func (b *Box) guess(ctx context.Context, t *tx, s state, hs evlog.HookState) (intent, func(i int) bool, error) {
-	in := intent{offset: s.logEnd}
-	err := queryRows(ctx, t, func(r Row) bool {
-		in.rows = append(in.rows, rowRef{id: r.ID, uid: r.UID, sum: sumOf(r.Record)})
-		return false
-	}, `SELECT `+rowColumns+` FROM main.evlog_outbox WHERE parked IS NULL ORDER BY id LIMIT ?1`, b.opts.BatchRows)
-	k := 0
-	if err == nil {
-		err = eachRecord(ctx, hs, uint64(s.logEnd), hs.Next, func(r evlog.Record) error {
-			if k < len(in.rows) && sumOf(r) == in.rows[k].sum {
-				k++
-			}
-			return nil
-		})
-	}
-	return in, func(i int) bool { return i < k }, err
-}
-
-// note is what the relay leaves in log.json: which outbox it is, and how often
-// it was taken over. A database that is older than the log has a lower number.
-type note struct {
-	box   string
-	epoch int64
-}
-
-func (n note) String() string { return fmt.Sprintf("%s %d", n.box, n.epoch) }
-
-// parseNote reads the note; zero if there is none.
-func parseNote(hs evlog.HookState) (n note) {
-	if _, err := fmt.Sscanf(hs.Note, "%s %d", &n.box, &n.epoch); err != nil {
-		return note{}
-	}
-	return n
-}
-
-// mismatch tells whether log and database belong together, and whether the
-// intent's offset is astray: then how far the log has got says nothing about the
-// rows. Several things can be wrong at once; the error is the first of them.
-func (b *Box) mismatch(ctx context.Context, s state, n note, hs evlog.HookState) (mismatch error, astray bool, err error) {
-	changed := s.logID != "" && s.logID != hs.LogID && !b.rules.Off(outboxrule.LogID)
-	behind := uint64(s.logEnd) > hs.Next && !b.rules.Off(outboxrule.Ahead)
-	other, differs := s.offset, false
-	if !changed && !b.rules.Off(outboxrule.Sums) {
-		if other, differs, err = s.differs(ctx, hs); err != nil {
-			return nil, false, err
-		}
-	}
-	say := func(err error, offset int64) error {
-		return &MismatchError{
-			Err: err, Database: b.file, LogID: hs.LogID, Next: hs.Next, RelayedTo: s.logID, End: uint64(s.logEnd),
-			Offset: uint64(offset), Rows: len(s.rows), Outbox: note{s.box, s.epoch}.String(), FedBy: n.String(),
-		}
-	}
-	note := n.box != "" && !b.rules.Off(outboxrule.Note)
-	switch {
-	case changed:
-		mismatch = say(ErrLogChanged, s.offset)
-	case note && n.box != s.box:
-		mismatch = say(ErrDatabaseChanged, s.offset)
-	case note && n.epoch > s.epoch:
-		mismatch = say(ErrDatabaseBehind, s.offset)
-	case behind:
-		mismatch = say(ErrLogBehind, s.offset)
-	case differs:
-		mismatch = say(ErrLogMismatch, other)
-	}
-	return mismatch, changed || behind || differs, nil
-}
-
-// differs finds the first record where the intent's should stand that is none of
-// them.
-func (s state) differs(ctx context.Context, hs evlog.HookState) (offset int64, differs bool, err error) {
-	if len(s.rows) == 0 {
-		return 0, false, nil
-	}
-	from := uint64(s.offset)
-	err = eachRecord(ctx, hs, from, from+uint64(len(s.rows)), func(r evlog.Record) error {
-		if !differs && sumOf(r) != s.rows[r.Offset-from].sum {
-			offset, differs = int64(r.Offset), true
-		}
-		return nil
-	})
-	return offset, differs, err
-}
-
-// eachRecord calls f for the records of [from, to) that the log has.
-func eachRecord(ctx context.Context, hs evlog.HookState, from, to uint64, f func(evlog.Record) error) error {
-	first, _, err := hs.Reader.Bounds(ctx)
-	if err != nil {
-		return err
-	}
-	from, to = max(from, first), min(to, hs.Next)
-	if from >= to {
-		return nil
-	}
-	for r, err := range hs.Reader.Records(ctx, from) {
-		if err != nil {
-			return err
-		}
-		if r.Offset >= to {
-			return nil
-		}
-		if err := f(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,8 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/outboxrule"
@@ -26,8 +24,8 @@ func (r *relay) idle(ctx context.Context) error {
 		return r.finish(ctx)
 	}
 	for {
-		if err := r.prune(ctx); err != nil {
-			return err
+		if r.pruneDue() {
+			return nil
 		}
 		woken, err := r.waitFor(ctx, r.b.opts.PollInterval)
 		if woken || err != nil {
@@ -93,38 +91,11 @@ func (r *relay) finish(ctx context.Context) error {
 			return err
 		}
 		s.intent, s.logEnd = intent{}, int64(r.log.Stats().DurableNext)
-		return r.b.store(t, r.epoch, s)
+		return t.store(s)
 	})
 	if err == nil {
 		r.done = intent{}
 		r.b.waits.deleted()
-	}
-	return err
-}
-
-// pruneEvery is how often rows are looked for that were kept long enough.
-const pruneEvery = time.Minute
-
-func (r *relay) prune(ctx context.Context) error {
-	keep := r.b.opts.KeepFor
-	now := r.b.clock.Elapsed()
-	// Without KeepFor there is only what was kept before: it goes once.
-	if r.pruned != 0 && (keep == 0 || now-r.pruned < min(pruneEvery, keep)) {
-		return nil
-	}
-	err := r.transact(ctx, func(t *tx) error {
-		until := int64(math.MaxInt64)
-		if keep > 0 {
-			until = r.b.clock.Now().Add(-keep).UnixMilli()
-		}
-		_, err := t.exec(`DELETE FROM main.evlog_outbox_kept WHERE relayed_ms < ?1`, until)
-		return err
-	})
-	if err == nil {
-		r.pruned = max(1, now)
-	}
-	if err != nil {
-		err = fmt.Errorf("prune: %w", err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -35,15 +36,6 @@ func sumOf(r evlog.Record) (sum [sumBytes]byte) {
 	return sum
 }
 
-// state is the row of evlog_outbox_relay.
-type state struct {
-	box    string
-	epoch  int64
-	logID  string
-	logEnd int64
-	intent
-}
-
 // intent is what is about to be appended: rows[i] at offset+i. Without rows it is
 // closed.
 type intent struct {
@@ -62,19 +54,6 @@ func (in intent) in(i int, next uint64, gaps []evlog.OffsetRange) bool {
 		}
 	}
 	return off < next
-}
-
-func (t *tx) state() (s state, err error) {
-	var n int
-	var ids string
-	var uids, sums []byte
-	err = t.row(`SELECT box, epoch, log_id, log_end, "offset", n, ids, uids, sums FROM main.evlog_outbox_relay WHERE one = 1`).
-		Scan(&s.box, &s.epoch, &s.logID, &s.logEnd, &s.offset, &n, &ids, &uids, &sums)
-	if err != nil {
-		return s, relayRowError(err)
-	}
-	s.rows, err = decodeRefs(n, ids, uids, sums)
-	return s, err
 }
 
 // runs are ranges of ids, as "17:1016,1018" in the table.
@@ -101,6 +80,7 @@ func runsOf(rows []rowRef, take func(i int) bool) (runs []run) {
 	return runs
 }
 
+// encodeRefs is how rows are written down in evlog_outbox_relay.
 func encodeRefs(rows []rowRef) (ids string, uids, sums []byte) {
 	var text []byte
 	for _, r := range runsOf(rows, nil) {
@@ -120,12 +100,16 @@ func encodeRefs(rows []rowRef) (ids string, uids, sums []byte) {
 	return string(text), uids, sums
 }
 
+// errDamaged: nobody can tell which rows the intent names.
+var errDamaged = errors.New("the intent in evlog_outbox_relay is damaged")
+
+// decodeRefs is the reverse. What a table says can be anything.
 func decodeRefs(n int, ids string, uids, sums []byte) ([]rowRef, error) {
-	bad := fmt.Errorf("the intent in evlog_outbox_relay is damaged: %d rows, ids %q, %d and %d bytes", n, ids, len(uids), len(sums))
 	if n == 0 {
 		return nil, nil
 	}
-	if n < 0 || len(uids) != 16*n || len(sums) != sumBytes*n {
+	bad := fmt.Errorf("%w: %d rows, ids %.100q, %d and %d bytes", errDamaged, n, ids, len(uids), len(sums))
+	if n < 0 || n > len(uids) || len(uids) != len(UID{})*n || len(sums) != sumBytes*n {
 		return nil, bad
 	}
 	rows := make([]rowRef, 0, n)
@@ -141,7 +125,7 @@ func decodeRefs(n int, ids string, uids, sums []byte) ([]rowRef, error) {
 		}
 		for i := range last - first + 1 {
 			r := rowRef{id: first + i}
-			copy(r.uid[:], uids[16*len(rows):])
+			copy(r.uid[:], uids[len(r.uid)*len(rows):])
 			copy(r.sum[:], sums[sumBytes*len(rows):])
 			rows = append(rows, r)
 		}

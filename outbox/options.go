@@ -15,7 +15,8 @@ const (
 	DefaultPollInterval = 50 * time.Millisecond
 )
 
-// maxBatchBytes: with the last row on top, a batch is still one that a log takes.
+// maxBatchBytes: what is read can be larger by one row, and is in memory twice, as
+// rows and as the batch that the log writes. A log takes batches of up to 2 GiB.
 const maxBatchBytes = 512 << 20
 
 // Policy says what to do when log and database do not belong together any more
@@ -36,8 +37,9 @@ const (
 	// nobody can tell whether they are in the log that is gone: none of them is
 	// lost, and some may come twice.
 	ResendIntent
-	// DropIntent goes on, and takes the rows of the open intent for relayed: none
-	// of them comes twice, and some may be lost.
+	// DropIntent goes on, and deletes the rows of the open intent: none of them comes
+	// twice, and some may be lost. With Options.KeepFor they are kept as the others
+	// are, for their dedupe keys; FindRelayed does not find them.
 	DropIntent
 )
 
@@ -50,15 +52,17 @@ type Options struct {
 	// consumer can drop what a restored database sends again.
 	Encode func(Row) (evlog.Record, error)
 	// KeepFor keeps rows for so long after they were relayed, with their offsets:
-	// see Relayed. Dedupe keys are remembered as long. Default 0: rows are deleted,
-	// and so are those that were kept before.
+	// see Relayed. Dedupe keys are remembered as long. Those that were kept long
+	// enough are deleted within a minute while a relay runs, some at a time. Default
+	// 0: rows are deleted, and so are those that were kept before.
 	KeepFor time.Duration
 	// Policy is what to do with a log that does not fit. Default Fail.
 	Policy Policy
 
 	// BatchRows and BatchBytes bound what the relay appends at once, by number and
-	// by the size of the records; a larger record goes alone. There is no waiting: what was committed
-	// while the last batch was at work is the next one. Defaults 1000 and 4 MiB.
+	// by the size of the records; a larger record goes alone. There is no waiting:
+	// what was committed while the last batch was at work is the next one. Defaults
+	// 1000 and 4 MiB; BatchBytes is at most 512 MiB.
 	BatchRows  int
 	BatchBytes int64
 	// PollInterval is how often the relay asks the database whether another
@@ -66,12 +70,15 @@ type Options struct {
 	// for transactions after which nobody calls it. Default 50 ms.
 	PollInterval time.Duration
 
-	// OnEvent is called for each Event, one at a time, on the relay's goroutine
-	// and, for EventResolved and EventMismatch, on the one that opens the log. It
-	// must be quick. Nil is none.
+	// OnEvent is called for each Event, one at a time, on the relay's goroutine and,
+	// while a log is opened, on the one that opens it. The relay holds nothing then:
+	// OnEvent may use the database, and the log that is relayed into. It must be
+	// quick, and must not wait for the relay. Nil is none.
 	OnEvent func(Event)
 	// Logger gets what happened: rows that were parked, what is in the way of the
-	// relay and when it is gone, and what opening found. Nil is silent.
+	// relay and when it is gone, and what opening found. It may be called while the
+	// relay holds the log's append gate, and must not append to that log. Nil is
+	// silent.
 	Logger *slog.Logger
 	// Clock replaces the system's clock. Nil is the system's.
 	Clock evlog.Clock

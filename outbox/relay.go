@@ -2,119 +2,17 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/outboxrule"
 )
 
-// Run relays the outbox into log, which was opened with Hook, until ctx ends. It
-// drains what is there at once, batch after batch, and then waits for Notify or
-// for another connection's commit.
-//
-// It goes on by itself, with growing pauses, while the database is locked or a
-// disk is full: the rows stay. It ends
-//   - with the context's error when ctx ends;
-//   - with the log's error when the log was closed (evlog.ErrClosed) or a write to
-//     it has failed (evlog.ErrPoisoned): close it, open it again with Hook, and
-//     call Run again, or let RunOpening do that;
-//   - with ErrFenced, ErrRelayRunning, ErrNoHook, ErrDatabaseGone or ErrUnsafe;
-//   - with any other error of the database.
-//
-// Nothing of Run runs any more when it has returned. However it ends, and if the
-// process is killed, what is committed and not yet in the log will be relayed
-// later, once.
-//
-// While it runs it holds one connection of the pool, except where the pool has
-// only one: then it takes that for a moment at a time. A transaction that holds
-// it must not append to the log.
-func (b *Box) Run(ctx context.Context, log *evlog.Log) error {
-	release, err := b.register()
-	if err != nil {
-		return err
-	}
-	defer release()
-	b.rec.running(true)
-	defer b.rec.running(false)
-	r := &relay{b: b, log: log}
-	defer r.close()
-	// The first steps are tried again as the later ones are.
-	for {
-		if err = r.start(ctx); err == nil {
-			break
-		}
-		if err = r.retry(ctx, err); err != nil {
-			return wrap("relay", err)
-		}
-	}
-	return wrap("relay", r.loop(ctx))
-}
-
-// RunOpening opens the log with open, relays into it, and closes it at the end.
-// When the log is poisoned, it closes it and opens it again, with growing pauses
-// of up to a minute while that fails. An error of the first opening is returned,
-// and so is a later one that would come again: a *MismatchError, a log that
-// somebody else has open, a database without the tables. When RunOpening returns,
-// or panics, the log is closed.
-//
-// open passes Hook in the log's options; it is the place to tell the rest of the
-// application which log is the present one.
-func (b *Box) RunOpening(ctx context.Context, open func(context.Context) (*evlog.Log, error)) error {
-	var wait time.Duration
-	for first := true; ; first = false {
-		log, err := open(ctx)
-		if err == nil {
-			if err = b.runAndClose(ctx, log); !errors.Is(err, evlog.ErrPoisoned) {
-				return err
-			}
-			wait = 0
-		} else if first || ctx.Err() != nil || lasting(err) {
-			return err
-		}
-		wait = min(max(reopenFirst, 2*wait), reopenMax)
-		b.logger.Warn("outbox: the log has to be opened again", "err", err, "wait", wait)
-		b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
-		if err := b.sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
-}
-
-// runAndClose closes the log in a panic too.
-func (b *Box) runAndClose(ctx context.Context, log *evlog.Log) (err error) {
-	defer func() { err = join(err, log.Close()) }()
-	return b.Run(ctx, log)
-}
-
-// lasting tells errors of opening a log that the next opening would have too.
-func lasting(err error) bool {
-	var mismatch *MismatchError
-	if errors.As(err, &mismatch) {
-		return true
-	}
-	for _, e := range []error{
-		evlog.ErrLocked, evlog.ErrVersion, evlog.ErrBadOptions, evlog.ErrHookRequired,
-		ErrNoTables, ErrUnsafe, ErrDatabaseGone, ErrRelayRunning,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-const (
-	reopenFirst = 100 * time.Millisecond
-	reopenMax   = time.Minute
-)
-
 // relay is one Run. It belongs to one goroutine.
 type relay struct {
 	b     *Box
 	log   *evlog.Log
-	epoch int64 // 0: not started
+	epoch int64 // of its hold on the outbox
 	s     *session
 	// done is the open intent, if its records are durable: the next transaction
 	// deletes its rows.
@@ -122,14 +20,15 @@ type relay struct {
 	version int64 // of the database before the last read, as the pinned connection saw it
 	known   bool  // version is known
 	woken   bool  // by Notify: there are rows, whatever the version is
-	pruned  time.Duration
+	prunes  pruning
 	took    time.Duration // by the last transaction, syncs and all
 	trouble
-	rows int // most in the next batch, after one that found no room; 0: as many as allowed
+	rows   int     // most in the next batch, after one that found no room; 0: as many as allowed
+	untold []Event // OnEvent is not told while the relay holds anything
 }
 
 func (r *relay) close() {
-	if r.epoch != 0 && len(r.done.rows) > 0 && r.took < closeFor/2 {
+	if len(r.done.rows) > 0 && r.took < closeFor/2 {
 		// Leave nothing open where that is a matter of a moment. If not, whoever
 		// comes next does it: the database is to be free.
 		ctx, cancel := context.WithTimeout(context.Background(), closeFor)
@@ -166,7 +65,7 @@ func (r *relay) use(ctx context.Context, f func(s *session) error) error {
 		return err
 	}
 	if r.b.db.Stats().MaxOpenConnections != 1 || r.b.rules.Off(outboxrule.NoPin) {
-		s.prepared = map[string]*sql.Stmt{}
+		s.keeps = true
 		r.s = s
 		return r.use(ctx, f)
 	}
@@ -174,14 +73,20 @@ func (r *relay) use(ctx context.Context, f func(s *session) error) error {
 	return f(s)
 }
 
-// transact is a transaction on the relay's connection.
+// transact is a transaction on the relay's connection, while the relay holds the
+// outbox.
 func (r *relay) transact(ctx context.Context, f func(t *tx) error) error {
 	return r.use(ctx, func(s *session) error { return r.transactOn(ctx, s, f) })
 }
 
 func (r *relay) transactOn(ctx context.Context, s *session, f func(t *tx) error) error {
 	start := r.b.clock.Elapsed()
-	err := r.b.transact(ctx, &s.connection, f)
+	err := r.b.transact(ctx, &s.connection, func(t *tx) error {
+		if err := r.b.fence(t, r.epoch); err != nil {
+			return err
+		}
+		return f(t)
+	})
 	r.took = r.b.clock.Elapsed() - start
 	return err
 }
@@ -197,26 +102,31 @@ func (r *relay) start(ctx context.Context) error {
 		return ErrNoHook
 	}
 	var s state
-	err := r.transact(ctx, func(t *tx) (err error) {
-		if err := tables.Check(t.ctx, t); err != nil {
-			return err
-		}
-		if s, err = t.state(); err != nil {
-			return err
-		}
-		s.epoch = was.epoch + 1
-		return b.store(t, was.epoch, s)
+	err := r.use(ctx, func(c *session) error {
+		return b.transact(ctx, &c.connection, func(t *tx) (err error) {
+			if err := tables.Check(t.ctx, t); err != nil {
+				return err
+			}
+			if err := b.fence(t, was.epoch); err != nil {
+				return err
+			}
+			if s, err = t.state(); err != nil {
+				return err
+			}
+			s.epoch++
+			return t.store(s)
+		})
 	})
 	if err != nil {
 		return err
 	}
+	r.epoch = s.epoch
 	b.mu.Lock()
 	b.opened.epoch = s.epoch
 	b.mu.Unlock()
 	if err := r.log.RequireHook(ctx, note{s.box, s.epoch}.String()); err != nil {
 		return logError(err)
 	}
-	r.epoch = s.epoch
 	if len(s.rows) == 0 {
 		return nil
 	}
@@ -230,11 +140,11 @@ func (r *relay) loop(ctx context.Context) error {
 		n, err := r.step(ctx)
 		if err == nil {
 			r.well()
-			if n == 0 {
-				err = r.idle(ctx)
-			} else {
-				err = ctx.Err()
-			}
+			r.tell()
+			err = r.prune(ctx)
+		}
+		if err == nil {
+			err = r.rest(ctx, n)
 		}
 		if err == nil {
 			continue
@@ -242,6 +152,33 @@ func (r *relay) loop(ctx context.Context) error {
 		if err = r.retry(ctx, err); err != nil {
 			return err
 		}
+	}
+}
+
+// rest comes after a step that has dealt with n rows.
+func (r *relay) rest(ctx context.Context, n int) error {
+	if n == 0 && (len(r.done.rows) > 0 || !r.prunes.under) {
+		return r.idle(ctx)
+	}
+	return ctx.Err()
+}
+
+// event counts at once what has happened, and has it told when the relay holds
+// nothing: OnEvent may append to the log and use the database.
+func (r *relay) event(e Event) {
+	r.b.rec.count(e)
+	if k := len(r.untold) - 1; k >= 0 && e.Kind == EventRetry && r.untold[k].Kind == EventRetry {
+		r.untold[k] = e // a disk can be full for long
+		return
+	}
+	r.untold = append(r.untold, e)
+}
+
+func (r *relay) tell() {
+	for len(r.untold) > 0 {
+		e := r.untold[0]
+		r.untold = r.untold[1:]
+		r.b.rec.tell(e)
 	}
 }
 

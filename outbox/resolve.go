@@ -1,14 +1,15 @@
 package outbox
 
-import (
-	"crypto/rand"
+import "github.com/evlog-go/evlog/internal/outboxrule"
 
-	"github.com/evlog-go/evlog/internal/outboxrule"
-)
+// dropped is the offset in evlog_outbox_kept of a row that DropIntent gave up:
+// nobody knows whether it is in a log.
+const dropped = -1
 
 // remove takes rows of an intent out of the queue, those for which take, nil for
-// all, says so: they are in the log. Each is deleted only if it is still the row
-// that was relayed: under its id there may be another one by now.
+// all, says so: they are in the log, or are dropped, where the intent's offset says
+// so. Each is deleted only if it is still the row that was relayed: under its id
+// there may be another one by now.
 func (b *Box) remove(t *tx, logID string, in intent, take func(i int) bool) error {
 	for _, r := range runsOf(in.rows, take) {
 		var uids []byte
@@ -20,11 +21,15 @@ func (b *Box) remove(t *tx, logID string, in intent, take func(i int) bool) erro
 			which = `id BETWEEN ?1 AND ?2 AND ?3 IS NOT NULL`
 		}
 		if b.opts.KeepFor > 0 {
+			first := in.offset
+			if first != dropped {
+				first += int64(r.at)
+			}
 			if _, err := t.exec(`INSERT OR REPLACE INTO main.evlog_outbox_kept
 				(id, uid, schema, ts_ms, dedupe, key, value, log_id, "offset", relayed_ms)
-				SELECT id, uid, schema, ts_ms, dedupe, key, value, ?4, ?5 + (id - ?1), ?6
+				SELECT id, uid, schema, ts_ms, dedupe, key, value, ?4, CASE WHEN ?5 < 0 THEN ?5 ELSE ?5 + (id - ?1) END, ?6
 				FROM main.evlog_outbox WHERE `+which,
-				r.first, r.last, uids, logID, in.offset+int64(r.at), b.clock.Now().UnixMilli()); err != nil {
+				r.first, r.last, uids, logID, first, b.clock.Now().UnixMilli()); err != nil {
 				return err
 			}
 		}
@@ -35,37 +40,18 @@ func (b *Box) remove(t *tx, logID string, in intent, take func(i int) bool) erro
 	return nil
 }
 
-// store writes the state, if it is still that of epoch. s.epoch is the new one.
-func (b *Box) store(t *tx, epoch int64, s state) error {
-	ids, uids, sums := encodeRefs(s.rows)
-	if len(s.rows) == 0 {
-		// SQLite writes nothing for an UPDATE that changes nothing. What a COMMIT that
-		// failed has left in the WAL would then stay there, and be a transaction after a
-		// crash: so something changes each time.
-		sums = make([]byte, sumBytes)
-		rand.Read(sums) // never fails
-	}
-	where := ` WHERE one = 1 AND epoch = ?9`
-	if b.rules.Off(outboxrule.Fence) {
-		where = ` WHERE one = 1 AND ?9 IS NOT NULL`
-	}
-	n, err := t.changed(`UPDATE main.evlog_outbox_relay SET epoch = ?1, log_id = ?2, log_end = ?3, "offset" = ?4,
-		n = ?5, ids = ?6, uids = ?7, sums = ?8`+where,
-		s.epoch, s.logID, s.logEnd, s.offset, len(s.rows), ids, uids, sums, epoch)
-	if err == nil && n == 0 {
-		err = ErrFenced
-	}
-	return err
-}
-
-// resolution is what became of an intent.
+// resolution is what became of an intent: so many of its rows are in the log, so
+// many were dropped, and the others stay in the queue.
 type resolution struct {
 	intent
-	there int // rows of it that are in the log
+	there   int
+	dropped int
 }
 
+func (r resolution) again() int { return len(r.rows) - r.there - r.dropped }
+
 func (r resolution) event() Event {
-	return Event{Kind: EventResolved, Rows: r.there, Again: len(r.rows) - r.there, Offset: uint64(r.offset)}
+	return Event{Kind: EventResolved, Rows: r.there, Again: r.again(), Dropped: r.dropped, Offset: uint64(r.offset)}
 }
 
 // resolve removes the rows of the intent that are in the log; the others stay.
@@ -78,4 +64,15 @@ func (b *Box) resolve(t *tx, s state, in func(i int) bool) (resolution, error) {
 		}
 	}
 	return r, b.remove(t, s.logID, s.intent, in)
+}
+
+// resolveAstray is resolve where nobody can tell what is in the log: the policy
+// says whether all rows stay, or none.
+func (b *Box) resolveAstray(t *tx, s state) (resolution, error) {
+	r := resolution{intent: s.intent}
+	if b.opts.Policy != DropIntent {
+		return r, nil
+	}
+	r.dropped = len(s.rows)
+	return r, b.remove(t, s.logID, intent{offset: dropped, rows: s.rows}, nil)
 }

@@ -27,6 +27,7 @@ const (
 
 // retry waits before another try, if err is one that goes away.
 func (r *relay) retry(ctx context.Context, err error) error {
+	r.tell()
 	most := busyMaxWait
 	switch {
 	case errors.Is(err, evlog.ErrPoisoned): // whatever the cause, which its text has too
@@ -46,6 +47,7 @@ func (r *relay) retry(ctx context.Context, err error) error {
 	}
 	r.wait = min(max(busyFirstWait, 2*r.wait), most)
 	r.failing(err, r.wait)
+	r.tell()
 	return r.b.sleep(ctx, jitter(r.wait))
 }
 
@@ -60,7 +62,7 @@ func (r *relay) failing(err error, wait time.Duration) {
 		r.told = true
 		r.b.logger.Warn("outbox: cannot relay; trying again until it goes on", "err", err)
 	}
-	r.b.rec.event(Event{Kind: EventRetry, Err: err, Wait: wait})
+	r.event(Event{Kind: EventRetry, Err: err, Wait: wait})
 }
 
 // well notes that all is well, again or still.

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -33,19 +34,41 @@ type Row struct {
 	Parked string
 }
 
-const rowColumns = `id, uid, schema, ts_ms, attempts, parked, dedupe, key, value`
+// readRow is a row as it was read.
+type readRow struct {
+	Row
+	keyBytes, valueBytes int64
+	unread               bool // key and value: they are above the limit
+}
 
-// scanner reads the columns of rowColumns. The bytes of many rows lie in common
+// blobLimit bounds what is read of a row: who inserts in another language can put
+// a gigabyte there, which no log takes.
+type blobLimit struct{ key, both int64 }
+
+var noLimit = blobLimit{math.MaxInt64, math.MaxInt64}
+
+// rowsQuery has ?1 and ?2 for the limit. SQLite knows the length of a blob without
+// reading it, and reads it only where the CASE comes to it.
+const (
+	rowsQuery = `SELECT id, uid, schema, ts_ms, attempts, parked, dedupe, ` + keyBytes + `, ` + valueBytes + `,
+		CASE WHEN ` + isRead + ` THEN key END, CASE WHEN ` + isRead + ` THEN value END FROM main.evlog_outbox `
+	keyBytes   = `coalesce(length(key), 0)`
+	valueBytes = `coalesce(length(value), 0)`
+	isRead     = keyBytes + ` <= ?1 AND ` + keyBytes + ` + ` + valueBytes + ` <= ?2`
+)
+
+// scanner reads the columns of rowsQuery. The bytes of many rows lie in common
 // blocks, which are not used again.
 type scanner struct {
+	limit           blobLimit
 	uid, key, value sql.RawBytes
 	parked, dedupe  sql.NullString
 	block           []byte
 }
 
-func (s *scanner) scan(rows *sql.Rows) (r Row, err error) {
+func (s *scanner) scan(rows *sql.Rows) (r readRow, err error) {
 	var schema, ms, attempts int64
-	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &s.key, &s.value)
+	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &r.keyBytes, &r.valueBytes, &s.key, &s.value)
 	if err != nil {
 		return r, err
 	}
@@ -53,6 +76,7 @@ func (s *scanner) scan(rows *sql.Rows) (r Row, err error) {
 		return r, fmt.Errorf("row %d: a uid of %d bytes", r.ID, len(s.uid))
 	}
 	copy(r.UID[:], s.uid)
+	r.unread = r.keyBytes > s.limit.key || r.keyBytes+r.valueBytes > s.limit.both
 	r.Record = evlog.Record{Schema: uint16(schema), Time: timeOf(ms), Key: s.keep(s.key), Value: s.keep(s.value)}
 	r.Attempts, r.Parked, r.DedupeKey = int(attempts), s.parked.String, s.dedupe.String
 	return r, nil
@@ -91,15 +115,16 @@ func timeOf(ms int64) time.Time {
 	return t
 }
 
-// queryRows reads rows until there are no more or full says so. Each statement
-// is read to its end or closed, so that no read transaction stays open.
-func queryRows(ctx context.Context, q DBTX, full func(Row) bool, query string, args ...any) error {
-	rows, err := q.QueryContext(ctx, query, args...)
+// queryRows reads rows until there are no more or full says so. where goes on the
+// query, from ?3 on. Each statement is read to its end or closed, so that no read
+// transaction stays open.
+func queryRows(ctx context.Context, q DBTX, full func(readRow) bool, limit blobLimit, where string, args ...any) error {
+	rows, err := q.QueryContext(ctx, rowsQuery+where, append([]any{limit.key, limit.both}, args...)...)
 	if err != nil {
 		return tables.Error(err)
 	}
 	defer func() { _ = rows.Close() }()
-	var s scanner
+	s := scanner{limit: limit}
 	for rows.Next() {
 		r, err := s.scan(rows)
 		if err != nil {

@@ -68,12 +68,12 @@ func (b *Box) sleepUntil(ctx context.Context, done <-chan struct{}, d time.Durat
 	return nil
 }
 
-// waits are the calls of Wait. While there are any, the relay does not keep the
-// rows of a batch that is durable for the next one to delete.
+// waits are the calls of Wait. While there are any, a relay that has nothing more to
+// append deletes the rows of its last batch at once (relay.idle).
 type waits struct {
 	mu      sync.Mutex // guards the rest
 	n       int
-	changed chan struct{} // closed when rows are deleted; nil where nobody waits
+	changed chan struct{} // closed when rows are deleted; nil: nobody has asked for it
 }
 
 func (w *waits) join() {

@@ -135,6 +135,23 @@ func behaveWait(e *env) error {
 	return e.box.Wait(e.ctx)
 }
 
+// Wait is woken when a start finds the rows in the log.
+func behaveWaitSettled(e *env) error {
+	clock := &stuckClock{testClock: newTestClock()}
+	box, log, err := e.leaveOpen(clock, "a")
+	if err != nil {
+		return err
+	}
+	clock.stuck.Store(true)
+	waited := make(chan error, 1)
+	go func() { waited <- box.Wait(e.ctx) }()
+	if !e.eventually(func() bool { return clock.asked.Load() > 0 }) {
+		return wrongf("it does not wait")
+	}
+	run := e.start(box, log)
+	return first(e.within("Wait", func() error { return <-waited }), e.has("a"), run.end())
+}
+
 // Another process relays.
 func behaveWaitElsewhere(e *env) error {
 	run := e.start(e.box, e.openLog())

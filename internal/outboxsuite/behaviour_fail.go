@@ -204,18 +204,17 @@ func (silent) Error() string { return "" }
 // A panic while an intent is open: nobody can append until the log was opened
 // again, with the hook.
 func behavePanicAtGate(e *env) error {
-	armed := true
-	box := e.openBox(e.db, &outbox.Options{OnEvent: func(ev outbox.Event) {
-		if armed && ev.Kind == outbox.EventResolved {
-			panic("ouch")
-		}
-	}})
+	clock := &panickingClock{testClock: newTestClock()}
+	box := e.openBox(e.db, &outbox.Options{Clock: clock})
 	log, err := e.tryLog(box, e.dir)
 	if err != nil {
 		return err
 	}
-	e.mem.SetCapacity(e.mem.Used() + 2000) // for log.json
-	if err := e.put(box, strings.Repeat("x", 5000)); err != nil {
+	armed := e.afterIntent(func() error {
+		clock.armed = true
+		return nil
+	})
+	if err := e.put(box, "a"); err != nil {
 		return err
 	}
 	panicked := func() (p any) {
@@ -226,11 +225,11 @@ func behavePanicAtGate(e *env) error {
 		return wrongf("panicked with %v", panicked)
 	}
 	_, err = log.Append(e.ctx, evlog.Record{})
-	if err := is(err, evlog.ErrPoisoned); err != nil {
+	if err := first(<-armed, is(err, evlog.ErrPoisoned)); err != nil {
 		return err
 	}
-	armed = false
-	e.mem.SetCapacity(-1)
+	clock.armed = false
+	e.fail.clear()
 	_ = log.Close()
 	if log, err = e.tryLog(box, e.dir); err != nil {
 		return err
@@ -239,7 +238,7 @@ func behavePanicAtGate(e *env) error {
 		return err
 	}
 	run := e.start(box, log)
-	return first(e.has(strings.Repeat("x", 5000)), e.drained(), run.end())
+	return first(e.has("a"), e.drained(), run.end())
 }
 
 // A transaction has the database's lock, waits for the gate to append, and the

@@ -19,16 +19,26 @@ import (
 // intent of its last batch open. The next one, on the same log, finds that the
 // rows are there.
 func behaveLeftOpen(e *env) error {
-	lock, err := e.open(5000).Conn(e.ctx)
+	box, log, err := e.leaveOpen(nil, "a", "b")
 	if err != nil {
 		return err
+	}
+	run := e.start(box, log)
+	return first(e.put(box, "c"), e.has("a", "b", "c"), e.drained(), run.end())
+}
+
+// leaveOpen leaves an open intent for values, which are in the log.
+func (e *env) leaveOpen(clock evlog.Clock, values ...string) (*outbox.Box, *evlog.Log, error) {
+	lock, err := e.open(5000).Conn(e.ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer func() { _ = lock.Close() }()
 	ctx, stop := context.WithCancel(e.ctx)
 	defer stop()
 	locked := make(chan error, 1)
 	armed := true
-	box := e.openBox(e.db, &outbox.Options{OnEvent: func(ev outbox.Event) {
+	box := e.openBox(e.db, &outbox.Options{Clock: clock, OnEvent: func(ev outbox.Event) {
 		if ev.Kind == outbox.EventRelayed && armed {
 			armed = false
 			_, err := lock.ExecContext(e.ctx, `BEGIN IMMEDIATE`)
@@ -37,24 +47,43 @@ func behaveLeftOpen(e *env) error {
 		}
 	}})
 	log, err := e.tryLog(box, e.dir)
+	if err == nil {
+		err = first(e.put(box, values...), is(box.Run(ctx, log), context.Canceled), <-locked)
+	}
 	if err != nil {
-		return err
-	}
-	if err := e.put(box, "a", "b"); err != nil {
-		return err
-	}
-	if err := first(is(box.Run(ctx, log), context.Canceled), <-locked); err != nil {
-		return err
+		return nil, nil, err
 	}
 	s, err := outbox.ReadStatus(e.ctx, e.db)
-	if err != nil || s.IntentRows != 2 || s.Queued != 2 {
-		return wrongf("no intent was left: %+v, %v", s, err)
+	if err != nil || s.IntentRows != len(values) || s.Queued != len(values) {
+		return nil, nil, wrongf("no intent was left: %+v, %v", s, err)
 	}
-	if _, err := lock.ExecContext(e.ctx, `ROLLBACK`); err != nil {
+	_, err = lock.ExecContext(e.ctx, `ROLLBACK`)
+	return box, log, err
+}
+
+// RunOpening is told to stop while it waits to open the log again: then nothing is
+// tried any more, and Stats does not say so.
+func behaveReopeningCancelled(e *env) error {
+	ctx, stop := context.WithCancel(e.ctx)
+	defer stop()
+	box := e.openBox(e.db, &outbox.Options{OnEvent: func(ev outbox.Event) {
+		if ev.Kind == outbox.EventRetry && errors.Is(ev.Err, evlog.ErrPoisoned) {
+			stop()
+		}
+	}})
+	if err := e.put(box, "a"); err != nil {
 		return err
 	}
-	run := e.start(box, log)
-	return first(e.put(box, "c"), e.has("a", "b", "c"), e.drained(), run.end())
+	e.fail.set(vfs.FailNth(vfs.OpWrite, "*.log", 1, syscall.EIO))
+	defer e.fail.clear()
+	err := box.RunOpening(ctx, func(context.Context) (*evlog.Log, error) {
+		return evlog.Open(e.ctx, e.dir, &evlog.Options{OpenHook: box.Hook(), NoPreallocate: true})
+	})
+	s := box.Stats()
+	if err := is(err, context.Canceled); err != nil || s.LastErr != nil || s.Retries == 0 {
+		return wrongf("%v, %+v", err, s)
+	}
+	return nil
 }
 
 // Errors of opening again that would come again end RunOpening.
@@ -221,5 +250,5 @@ func behaveRelayRow(e *env) error {
 	}
 	err = <-run.done
 	run.done <- err
-	return is(err, outbox.ErrFenced)
+	return first(is(err, outbox.ErrNoTables), isNot(err, outbox.ErrFenced))
 }

@@ -33,6 +33,34 @@ func (c *slowClock) Elapsed() time.Duration {
 	return c.testClock.Elapsed()
 }
 
+// stuckClock can be stuck: then no timer ends.
+type stuckClock struct {
+	*testClock
+	stuck atomic.Bool
+	asked atomic.Int64 // for a timer, while it is stuck
+}
+
+func (c *stuckClock) Timer(d time.Duration) (<-chan time.Time, func()) {
+	if c.stuck.Load() {
+		c.asked.Add(1)
+		return nil, func() {}
+	}
+	return c.testClock.Timer(d)
+}
+
+// panickingClock panics when the relay looks at it.
+type panickingClock struct {
+	*testClock
+	armed bool
+}
+
+func (c *panickingClock) Elapsed() time.Duration {
+	if c.armed {
+		panic("ouch")
+	}
+	return c.testClock.Elapsed()
+}
+
 func (c *testClock) Timer(d time.Duration) (<-chan time.Time, func()) {
 	if d == outbox.DefaultPollInterval {
 		c.polls.Add(1)

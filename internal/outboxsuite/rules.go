@@ -35,6 +35,8 @@ var rules = []rule{
 	{name: "park", off: outboxrule.Park, check: checkPark},
 	{name: "one_relay", off: outboxrule.OneRelay, check: checkOneRelay},
 	{name: "fence", off: outboxrule.Fence, also: outboxrule.OneRelay, check: checkFence},
+	{name: "fence/prune", off: outboxrule.Fence, also: outboxrule.OneRelay, check: checkFencePrune},
+	{name: "fence/park", off: outboxrule.Fence, also: outboxrule.OneRelay, check: checkFencePark},
 	{name: "log_id", off: outboxrule.LogID, also: outboxrule.Ahead | outboxrule.Sums, check: checkLogChanged},
 	{name: "ahead", off: outboxrule.Ahead, check: checkLogBehind},
 	{name: "sums", off: outboxrule.Sums, check: checkLogMismatch},
