@@ -137,12 +137,17 @@ func readOutbox(ctx context.Context, path string, read func(db *sql.DB) error) e
 	return readDatabase(ctx, path, func(db *sql.DB) error { return noOutbox(read(db)) })
 }
 
-// noOutbox adds what to do about a database that has none.
+// noOutbox adds what to do about a database that has none, or lacks a part of one.
 func noOutbox(err error) error {
-	if errors.Is(err, outbox.ErrNoTables) {
-		return &hinted{outbox.ErrNoTables, "outbox.Open creates its tables"}
+	if !errors.Is(err, outbox.ErrNoTables) {
+		return err
 	}
-	return err
+	// Of a part that is missing the error has the name. Where there is nothing, it has
+	// only SQLite's words for that.
+	if text := err.Error(); !strings.Contains(text, "evlog_outbox") || strings.Contains(text, "no such table") {
+		err = outbox.ErrNoTables
+	}
+	return &hinted{err, "outbox.Open creates its tables"}
 }
 
 // outboxDoc is the JSON document of outbox.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -41,16 +42,25 @@ func cmdOutbox(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := evlog.Open(ctx, ts.MkAbs(args[1]), &evlog.Options{OpenHook: box.Hook(), MaxRecordBytes: 500})
 	ts.Check(err)
 	defer l.Close()
+	before, err := outbox.ReadStatus(ctx, db)
+	ts.Check(err)
+	var tooLarge int
+	ts.Check(db.QueryRow(`SELECT count(*) FROM evlog_outbox WHERE parked IS NULL AND length(value) > 500`).Scan(&tooLarge))
 	run, stop := context.WithCancel(ctx)
+	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- box.Run(run, l) }()
-	for {
-		s, err := outbox.ReadStatus(ctx, db)
-		ts.Check(err)
-		if s.Queued == 0 && s.IntentRows == 0 {
-			break
-		}
-	}
+	go func() {
+		defer stop() // so that Wait ends
+		done <- box.Run(run, l)
+	}()
+	ts.Check(box.Wait(run))
 	stop()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		ts.Fatalf("the relay ended with %v", err)
+	}
+	after, err := outbox.ReadStatus(ctx, db)
+	ts.Check(err)
+	if parked, relayed := after.Parked-before.Parked, int(l.Stats().Records); parked != tooLarge || relayed != before.Queued-parked {
+		ts.Fatalf("%d rows were queued, %d are in the log, %d are parked", before.Queued, relayed, parked)
+	}
 }

@@ -115,7 +115,9 @@ func (c *outboxMove) apply(ctx context.Context, path string, ids []int64) (rows 
 		if rows, err = c.rows.parked(ctx, db, ids); err != nil {
 			return noOutbox(err)
 		}
-		box, err := outbox.Open(ctx, db, nil) // it has the tables: this creates none
+		// It has all that Open would create. An outbox that lacks something is the
+		// application's to mend: a new one is a mismatch for its log.
+		box, err := outbox.Open(ctx, db, nil)
 		if err != nil {
 			return err
 		}
@@ -159,6 +161,10 @@ func (f *rowFlags) parse(cmd *cobra.Command, args []string) (path string, ids []
 
 // parked returns the rows, all of which have to be parked.
 func (f *rowFlags) parked(ctx context.Context, db *sql.DB, ids []int64) ([]outbox.ParkedRow, error) {
+	// This tells all that may be missing, also the one row of the relay.
+	if _, err := outbox.ReadStatus(ctx, db); err != nil {
+		return nil, err
+	}
 	parked, err := outbox.Parked(ctx, db)
 	if err != nil || f.all {
 		return parked, err
