@@ -18,6 +18,7 @@ import (
 // else can append, so that time is limited.
 type appending struct {
 	records []evlog.Record
+	bytes   int64 // of them, as they stand in the log
 	arena   arena
 	marks   map[int]int // savepoint: how many records there were
 
@@ -40,11 +41,25 @@ func (t *logTable) Insert(values []vtab.Value, rowid *int64) (err error) {
 	if t.why != "" {
 		return notAllowed("INSERT: %s", t.why)
 	}
-	if *rowid != 0 {
+	if *rowid != 0 { // modernc.org/sqlite makes 0 of none, so an explicit 0 is none
 		return notAllowed("INSERT with a rowid: the log gives offsets")
 	}
 	*rowid, err = t.session.insert(values)
 	return err
+}
+
+func (a *appending) add(rec evlog.Record) {
+	a.records = append(a.records, rec)
+	a.bytes += rec.Size()
+}
+
+// cut forgets all records but the first n.
+func (a *appending) cut(n int) {
+	for _, rec := range a.records[n:] {
+		a.bytes -= rec.Size()
+	}
+	clear(a.records[n:])
+	a.records = a.records[:n]
 }
 
 // insert collects a row, and returns the offset that it will have.
@@ -53,11 +68,17 @@ func (s *session) insert(values []vtab.Value) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := s.log.Check(rec); err != nil {
+		return 0, fmt.Errorf("sqldriver: INSERT: %w", err)
+	}
+	if size := s.tx.bytes + rec.Size(); size > s.config.most {
+		return 0, fmt.Errorf("sqldriver: INSERT: a transaction of %d bytes: %w (at most %d)", size, evlog.ErrTooLarge, s.config.most)
+	}
 	next, err := s.offsetForInsert()
 	if err != nil {
 		return 0, err
 	}
-	s.tx.records = append(s.tx.records, rec)
+	s.tx.add(rec)
 	return int64(next), nil
 }
 
@@ -202,8 +223,7 @@ func (s *session) abandon() {
 	a.mu.Lock()
 	a.lost, a.timer = nil, nil
 	a.mu.Unlock()
-	clear(a.records)
-	a.records = a.records[:0]
+	a.cut(0)
 	a.arena.reset()
 	clear(a.marks)
 }
@@ -224,9 +244,7 @@ func (t *logTable) Release(int) error { return nil }
 // was there before the transaction's first INSERT.
 func (t *logTable) RollbackTo(i int) error {
 	a := &t.tx
-	n := min(a.marks[i], len(a.records))
-	clear(a.records[n:])
-	a.records = a.records[:n]
+	a.cut(min(a.marks[i], len(a.records)))
 	return nil
 }
 

@@ -26,8 +26,15 @@ import (
 // another one of its type. Reading takes no lock of the log.
 //
 // INSERT is refused: the log could not commit together with the database. Package
-// outbox brings events from an application's transaction to a log. Errors have
-// the log's text, but are SQLite's: errors.Is does not find evlog's.
+// outbox brings events from an application's transaction to a log.
+//
+// The connection is modernc.org/sqlite's, so some of what the driver's own ones do
+// is not there. Each statement sees one state of the log, but the statements of a
+// transaction may see more than the one before. A statement ends with its context
+// up to its first row only. Errors have the log's text at most, and are SQLite's:
+// errors.Is does not find evlog's. A comparison of key is made with each record,
+// without the key filters, since the statement's collation is not known. Arguments
+// are not converted. PRAGMA temp_store drops the table.
 func Attach(ctx context.Context, c *sql.Conn, dir, name string) error {
 	return c.Raw(func(driverConn any) error { return attach(ctx, driverConn, dir, name) })
 }

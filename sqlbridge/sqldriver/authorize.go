@@ -27,7 +27,7 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 	}
 	switch action {
 	case sqlite.AuthSelect:
-		s.inserts = false
+		s.inserts = s.inserts && s.returning
 		return nil
 	case sqlite.AuthRead:
 		if strings.EqualFold(arg1, "sqlite_dbpage") { // has the schema in it too
@@ -44,7 +44,7 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 		s.transaction = arg1
 		return nil
 	case sqlite.AuthSavepoint:
-		if arg1 == "BEGIN" && s.why == "" && !s.inTransaction() {
+		if arg1 == "BEGIN" && s.why == "" && !s.compilesInTransaction() {
 			return notAllowed("SAVEPOINT outside of a transaction: begin one first")
 		}
 		return nil
@@ -86,9 +86,10 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 
 // givenLater are the columns that an INSERT ... RETURNING would show as NULL. What
 // is read of the table after it was said to be inserted into, and before any
-// SELECT, is read for RETURNING.
+// SELECT, is read for RETURNING; behind a SELECT that cannot be told, and they are
+// refused where the text has the word RETURNING.
 var givenLater = map[string]bool{
-	"offset": true, "rowid": true, "ts_ms": true, "time": true, "tombstone": true, "segment": true,
+	"offset": true, "rowid": true, "ts_ms": true, "time": true, "schema": true, "tombstone": true, "segment": true,
 }
 
 // isSchema are the tables in which SQLite keeps what its tables were made by, with

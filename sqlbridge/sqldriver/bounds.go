@@ -2,6 +2,7 @@ package sqldriver
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"modernc.org/sqlite/vtab"
@@ -32,8 +33,14 @@ func spanOf(op string, v vtab.Value) span {
 		return spanOfInt(op, v)
 	case float64:
 		return spanOfFloat(op, v)
+	case string:
+		// Beside a column of integers a text that is a number is that number. SQLite
+		// finds more of them than this.
+		if i, err := strconv.ParseInt(v, 10, 64); err == nil {
+			return spanOfInt(op, i)
+		}
 	}
-	return everything // text may be a number to SQLite; a blob is above all numbers
+	return everything // a blob is above all numbers
 }
 
 func spanOfInt(op string, v int64) span {

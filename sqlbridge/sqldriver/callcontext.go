@@ -24,6 +24,7 @@ func (s *session) watchCall(ctx context.Context) (_ context.Context, end func())
 		return ctx, func() {}
 	}
 	c := &callContext{Context: ctx, done: make(chan struct{})}
+	c.follow() // it may have ended already
 	stop := context.AfterFunc(ctx, c.follow)
 	s.call = c
 	return c, func() {

@@ -80,26 +80,22 @@ func (s *session) enter(ctx context.Context) {
 
 // enterText begins a call that may compile a statement. Without the word COLLATE
 // in it there is no collation but BINARY: no table here has another one.
-func (s *session) enterText(ctx context.Context, collates bool) {
+func (s *session) enterText(ctx context.Context, w words) {
 	s.enter(ctx)
-	s.exact, s.inserts, s.transaction = !collates, false, ""
+	s.exact, s.returning, s.inserts, s.transaction = !w.collate, w.returning, false, ""
 }
 
-// follow takes note of a statement BEGIN, COMMIT or ROLLBACK, which was executed
-// with err.
-func (s *session) follow(transaction string, err error) {
-	switch {
-	case transaction == "BEGIN" && err == nil:
-		s.hold()
-	case transaction == "COMMIT", transaction == "ROLLBACK":
-		s.release()
-	}
+// words are what a text has to have where the authorizer is not told enough.
+type words struct{ collate, returning bool }
+
+func wordsOf(query string) words {
+	return words{mentions(query, "collate"), mentions(query, "returning")}
 }
 
-func mentionsCollate(query string) bool {
-	const word = "collate"
+// mentions looks for a word in lower case, also inside of others and of literals.
+func mentions(query, word string) bool {
 	for i := 0; i+len(word) <= len(query); i++ {
-		if query[i]|0x20 == 'c' && strings.EqualFold(query[i:i+len(word)], word) {
+		if query[i]|0x20 == word[0] && strings.EqualFold(query[i:i+len(word)], word) {
 			return true
 		}
 	}
@@ -125,33 +121,16 @@ func (s *session) leave(err error) error {
 // Unwrap is the connection of modernc.org/sqlite beneath, for what only it has.
 func (c *conn) Unwrap() driver.Conn { return c.inner }
 
-// follow is the session's for a text of one statement or more. Which of them failed
-// is not known: where one was BEGIN, SQLite says whether it has begun.
-func (c *conn) follow(err error) {
-	s := c.s
-	if s.transaction == "BEGIN" && err != nil && !s.held {
-		cause := s.err
-		if _, inside := c.inner.ExecContext(s.base, "BEGIN", nil); inside != nil || s.dead != nil {
-			s.hold()
-		} else if _, err := c.inner.ExecContext(s.base, "ROLLBACK", nil); err != nil {
-			cause = err
-		}
-		s.err = cause
-		return
-	}
-	s.follow(s.transaction, err)
-}
-
 // PrepareContext implements driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	collates := mentionsCollate(query)
-	c.s.enterText(ctx, collates)
+	w := wordsOf(query)
+	c.s.enterText(ctx, w)
 	st, err := c.inner.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
 	return &stmt{
-		engineStmt: st.(engineStmt), s: c.s, collates: collates, transaction: c.s.transaction, plain: parsePlainInsert(query),
+		engineStmt: st.(engineStmt), s: c.s, words: w, transaction: c.s.transaction, plain: parsePlainInsert(query),
 	}, nil
 }
 
@@ -165,11 +144,11 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if r, err, done := c.s.directly(ctx, c.plain(query), args); done {
 		return r, err
 	}
-	c.s.enterText(ctx, mentionsCollate(query))
+	c.s.enterText(ctx, wordsOf(query))
 	call, end := c.s.watchCall(ctx)
 	defer end()
 	r, err := c.inner.ExecContext(call, query, args)
-	c.follow(err)
+	c.s.settle(err)
 	return r, c.s.leave(err)
 }
 
@@ -187,11 +166,11 @@ func (c *conn) plain(query string) plainInsert {
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.s.enterText(ctx, mentionsCollate(query))
+	c.s.enterText(ctx, wordsOf(query))
 	call, end := c.s.watchCall(ctx)
 	defer end()
 	r, err := c.inner.QueryContext(call, query, args)
-	c.follow(err)
+	c.s.settle(err)
 	if err != nil {
 		return nil, c.s.leave(err)
 	}
@@ -201,7 +180,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // BeginTx implements driver.ConnBeginTx. A transaction sees the state of the log
 // that its first statement sees.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.s.enterText(ctx, false)
+	c.s.enterText(ctx, words{})
 	t, err := c.inner.BeginTx(ctx, opts)
 	if err != nil {
 		return nil, c.s.leave(err)
@@ -234,7 +213,7 @@ func (c *conn) ResetSession(ctx context.Context) error { return c.inner.ResetSes
 // IsValid implements driver.Validator. A transaction that a statement BEGIN has left
 // open must not go into the pool: who comes next would see its old state of the log,
 // or append to it.
-func (c *conn) IsValid() bool { return c.inner.IsValid() && !c.s.held }
+func (c *conn) IsValid() bool { return c.inner.IsValid() && !c.s.held && !c.s.inTransaction() }
 
 // CheckNamedValue makes of a time.Time the text that the column time has, and of
 // bytes and strings what the columns key and value make of them: SQLite has no
@@ -277,6 +256,7 @@ func (c *conn) Close() error {
 	err := c.inner.Close()
 	c.s.abandon()
 	sessions.remove(c.token)
+	c.s.closeEngine()
 	if c.release != nil {
 		c.release()
 	}
@@ -286,7 +266,7 @@ func (c *conn) Close() error {
 type stmt struct {
 	engineStmt
 	s           *session
-	collates    bool
+	words       words
 	transaction string // of the session, when it was compiled
 	plain       plainInsert
 }
@@ -303,7 +283,7 @@ func (t *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	call, end := t.s.watchCall(ctx)
 	defer end()
 	r, err := t.engineStmt.ExecContext(call, args)
-	t.s.follow(t.transaction, err)
+	t.s.settle(err)
 	return r, t.s.leave(err)
 }
 
@@ -315,7 +295,7 @@ func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	call, end := t.s.watchCall(ctx)
 	defer end()
 	r, err := t.engineStmt.QueryContext(call, args)
-	t.s.follow(t.transaction, err)
+	t.s.settle(err)
 	if err != nil {
 		return nil, t.s.leave(err)
 	}
@@ -325,7 +305,7 @@ func (t *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 // enter begins a call. What the authorizer sees of a statement that is compiled it
 // does not see of one that was.
 func (t *stmt) enter(ctx context.Context) error {
-	t.s.enterText(ctx, t.collates)
+	t.s.enterText(ctx, t.words)
 	t.s.transaction = t.transaction
 	if t.transaction == "" || t.transaction == "BEGIN" {
 		return t.s.dead
@@ -370,7 +350,7 @@ func (t *tx) Commit() error { return t.end("COMMIT", t.inner.Commit) }
 func (t *tx) Rollback() error { return t.end("ROLLBACK", t.inner.Rollback) }
 
 func (t *tx) end(how string, f func() error) error {
-	t.s.enterText(t.s.base, false)
+	t.s.enterText(t.s.base, words{})
 	t.s.transaction = how
 	err := t.s.leave(f())
 	if t.s.dead != nil { // it has ended

@@ -80,7 +80,7 @@ func borrow(ctx context.Context, r *evlog.Reader, l *evlog.Log) (*Connector, err
 		return nil, err
 	}
 	c := &Connector{src: &source{
-		base: context.WithoutCancel(ctx), config: config{dir: status.Path, hold: DefaultHold}, reader: r, log: l,
+		base: context.WithoutCancel(ctx), config: config{dir: status.Path, hold: DefaultHold, most: maxTransactionBytes}, reader: r, log: l,
 	}}
 	return c, c.openStore(ctx)
 }
@@ -141,7 +141,8 @@ func (c *Connector) connect() (*conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("sqldriver: %T is not what it was", raw), raw.Close())
 	}
-	s := &session{source: c.src, ctx: c.src.base, handle: handleOf(inner)}
+	s := &session{source: c.src, ctx: c.src.base}
+	s.openEngine(inner)
 	if s.log == nil {
 		s.why = "the log is open for reading (mode=rw is for writing)"
 	}

@@ -89,7 +89,13 @@
 // (ErrRolledBack). A ROLLBACK, also to a savepoint, leaves nothing; a SAVEPOINT
 // begins no transaction of its own. After a crash in the middle of a COMMIT the
 // beginning of the transaction may be in the log, as for each batch that was not
-// acknowledged. A transaction is kept in memory until it commits.
+// acknowledged. A transaction is kept in memory until it commits, and inserts 1 GiB
+// at most; a record or a transaction that is too large is an error of the INSERT
+// (evlog.ErrTooLarge).
+//
+// A COMMIT that fails because the disk is full leaves nothing in the log. One whose
+// sync fails may have left all of it, and the DB appends nothing any more
+// (evlog.ErrPoisoned) until it is closed and opened again, which finds out.
 //
 // A log that needs an open hook, because an outbox writes to it, takes no INSERT
 // (evlog.ErrHookRequired).
@@ -98,10 +104,12 @@
 //
 // Errors of the log come out as they are, with file, byte and offset, and errors.Is
 // and errors.As find evlog's and this package's. A statement ends soon after its
-// context.
+// context, but a COMMIT that has begun to write goes on and says how it went. Two
+// statements on one connection, such as two open sql.Rows of a transaction, are
+// interrupted together.
 //
 // # In another database
 //
 // Attach and AttachConnector make a log a table of an application's own SQLite
-// connections, to join events with its tables.
+// connections, to join events with its tables. Attach says what is different there.
 package sqldriver

@@ -13,6 +13,10 @@ import (
 // DefaultHold is how long a transaction that inserts may keep the append gate.
 const DefaultHold = 5 * time.Second
 
+// maxTransactionBytes is the size of the records that a transaction may insert, which
+// are kept in memory. A batch of a log may be twice as large.
+const maxTransactionBytes = 1 << 30
+
 // config is what a data source name says.
 type config struct {
 	dir      string
@@ -21,12 +25,13 @@ type config struct {
 	since    time.Time // zero: from the first record on
 	consumer string    // empty: from the first record on
 	hold     time.Duration
+	most     int64 // bytes of a transaction
 }
 
 // parseDSN takes a data source name apart. The last question mark ends the
 // directory, so that one in its name can be written by adding one more.
 func parseDSN(dsn string, now time.Time) (config, error) {
-	c := config{dir: dsn, hold: DefaultHold}
+	c := config{dir: dsn, hold: DefaultHold, most: maxTransactionBytes}
 	query := ""
 	if i := strings.LastIndexByte(dsn, '?'); i >= 0 {
 		c.dir, query = dsn[:i], dsn[i+1:]

@@ -108,6 +108,10 @@ func TestInsert_Refused(t *testing.T) {
 		`INSERT INTO log (key) VALUES (zeroblob(65536))`:                       "65536 bytes",
 		`INSERT INTO log (value) VALUES ('x') RETURNING offset`:                "LastInsertId",
 		`INSERT INTO log (value) VALUES ('x') RETURNING *`:                     "LastInsertId",
+		`INSERT INTO log (value) VALUES ('x') RETURNING schema`:                "LastInsertId",
+		`INSERT INTO log (value) SELECT 'x' RETURNING offset`:                  "LastInsertId",
+		`INSERT INTO log (value) SELECT value FROM log RETURNING ts_ms`:        "LastInsertId",
+		`insert into log (value) select 'x' union select 'y' returning rowid`:  "LastInsertId",
 		`INSERT INTO log (value) VALUES ('a'), ('b'), (5)`:                     "number",
 		`INSERT INTO log SELECT * FROM (SELECT 1, 2, NULL, 3, 'k', 'v', 0, 0)`: "offset",
 	} {
@@ -465,10 +469,8 @@ func TestInsert_WaitIsCancelled(t *testing.T) {
 	mustExec(t, first, insertValue, "first")
 	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	_, err = db.ExecContext(ctx, insertValue, "second")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(start), time.Second)
 	require.NoError(t, first.Commit())
 	require.Equal(t, []string{`0|"first"`}, mustQuery(t, db, values))
 }
@@ -482,9 +484,7 @@ func TestInsert_CloseUnderWay(t *testing.T) {
 	tx, err := db.BeginTx(p.ctx, nil)
 	require.NoError(t, err)
 	mustExec(t, tx, insertValue, "v")
-	start := time.Now()
 	require.NoError(t, db.Close())
-	require.Less(t, time.Since(start), 5*time.Second)
 	require.Error(t, tx.Commit())
 	again := p.open(t, "?mode=rw")
 	require.Empty(t, mustQuery(t, again, values))

@@ -2,6 +2,7 @@ package sqldriver
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math"
 	"math/big"
@@ -44,7 +45,11 @@ func TestSpanOf(t *testing.T) {
 			}
 		}
 		require.True(t, spanOf(op, nil).empty())
-		require.Equal(t, everything, spanOf(op, "5"))
+		require.Equal(t, spanOf(op, int64(5)), spanOf(op, "5"))
+		require.Equal(t, spanOf(op, int64(math.MinInt64)), spanOf(op, "-9223372036854775808"))
+		for _, text := range []string{"", " 5", "5.0", "5e0", "x", "9223372036854775808", "0x5", "5_0"} {
+			require.Equal(t, everything, spanOf(op, text), text)
+		}
 		require.Equal(t, everything, spanOf(op, []byte("5")))
 	}
 }
@@ -116,10 +121,10 @@ func TestHandleOf(t *testing.T) {
 
 func TestMentionsCollate(t *testing.T) {
 	for _, q := range []string{"collate", "x COLLATE NOCASE", "xCoLLaTe", "a/*collate*/b"} {
-		require.True(t, mentionsCollate(q), q)
+		require.True(t, mentions(q, "collate"), q)
 	}
 	for _, q := range []string{"", "c", "collat", "col late", fmt.Sprintf("colla%cte", 0)} {
-		require.False(t, mentionsCollate(q), q)
+		require.False(t, mentions(q, "collate"), q)
 	}
 }
 
@@ -135,4 +140,49 @@ func TestWatch_ClosedTwice(t *testing.T) {
 		w.close()
 		cancel()
 	}
+}
+
+// What is too large is an error of the INSERT, and the transaction goes on without
+// it. What a savepoint takes back does not count.
+func TestInsert_TooLarge(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	l, err := evlog.Open(t.Context(), dir, &evlog.Options{MaxRecordBytes: 1000})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	c, err := NewLogConnector(t.Context(), l)
+	require.NoError(t, err)
+	c.src.config.most = 3000
+	db := sql.OpenDB(c)
+	defer func() { require.NoError(t, db.Close()) }()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	insert := func(key, value int) error {
+		_, err := tx.ExecContext(t.Context(), `INSERT INTO log (key, value) VALUES (?, ?)`, make([]byte, key), make([]byte, value))
+		return err
+	}
+	for range 2 { // the second time without SQLite
+		require.NoError(t, insert(1, 900))
+		for _, size := range [][2]int{{0, 1000}, {1, 2000}, {evlog.MaxKeyBytes + 1, 1}} {
+			err := insert(size[0], size[1])
+			require.ErrorIs(t, err, evlog.ErrTooLarge)
+			require.ErrorContains(t, err, "sqldriver: INSERT: ")
+		}
+	}
+	require.NoError(t, insert(1, 900))
+	require.ErrorIs(t, insert(1, 900), evlog.ErrTooLarge)
+	_, err = tx.ExecContext(t.Context(), `SAVEPOINT a`)
+	require.NoError(t, err)
+	require.NoError(t, insert(1, 100))
+	require.ErrorIs(t, insert(1, 100), evlog.ErrTooLarge)
+	_, err = tx.ExecContext(t.Context(), `ROLLBACK TO a`)
+	require.NoError(t, err)
+	require.NoError(t, insert(1, 100))
+	require.NoError(t, tx.Commit())
+	_, next, err := l.Reader().Bounds(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 4, next)
+	_, err = db.ExecContext(t.Context(), `INSERT INTO log (value) VALUES (zeroblob(900)), (zeroblob(900)), (zeroblob(900)), (zeroblob(900))`)
+	require.ErrorIs(t, err, evlog.ErrTooLarge)
+	_, err = db.ExecContext(t.Context(), `INSERT INTO log (value) VALUES (zeroblob(900)), (zeroblob(900)), (zeroblob(900))`)
+	require.NoError(t, err)
 }

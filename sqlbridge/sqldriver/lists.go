@@ -1,8 +1,10 @@
 package sqldriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"modernc.org/sqlite/vtab"
@@ -26,20 +28,23 @@ func (s *session) segmentRows() ([][]vtab.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.segments == nil {
-		if v.segments, err = s.reader.Segments(s.ctx); err != nil {
-			return nil, err
-		}
+	if v.segments != nil {
+		return v.segments, nil
 	}
-	rows := make([][]vtab.Value, len(v.segments))
-	for i := range v.segments {
-		g := &v.segments[i]
+	segments, err := s.reader.Segments(s.ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]vtab.Value, len(segments))
+	for i := range segments {
+		g := &segments[i]
 		rows[i] = []vtab.Value{
 			integer(g.Base), integer(g.End), integer(g.Records), integer(g.Holes), integer(g.Tombstones), g.Bytes,
 			g.FileBytes, g.DirtyBytes, timeOrNull(g.Oldest), timeOrNull(g.Newest), timeOrNull(g.Closed), timeOrNull(g.Cleaned),
 			g.Indexed, string(g.State), errorOrNull(g.Err),
 		}
 	}
+	v.segments = rows
 	return rows, nil
 }
 
@@ -57,14 +62,16 @@ func (s *session) consumerRows() ([][]vtab.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.consumers == nil {
-		if v.consumers, err = s.consumers(); err != nil {
-			return nil, err
-		}
+	if v.consumers != nil {
+		return v.consumers, nil
 	}
-	rows := make([][]vtab.Value, len(v.consumers))
-	for i := range v.consumers {
-		c := &v.consumers[i]
+	consumers, err := s.consumers()
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]vtab.Value, len(consumers))
+	for i := range consumers {
+		c := &consumers[i]
 		var lag vtab.Value
 		if c.state == "ok" || c.state == "behind" {
 			lag = integer(cursor.Lag(c.first, c.next, c.Next))
@@ -74,6 +81,7 @@ func (s *session) consumerRows() ([][]vtab.Value, error) {
 			errorOrNull(c.err),
 		}
 	}
+	v.consumers = rows
 	return rows, nil
 }
 
@@ -135,7 +143,6 @@ func errorOrNull(err error) vtab.Value {
 // listTable is a table of few rows that are made when a scan begins.
 type listTable struct {
 	*session
-	refusing
 	load func(*session) ([][]vtab.Value, error)
 }
 
@@ -148,9 +155,21 @@ func (s *session) listTable(
 	return &listTable{session: s, load: load}, nil
 }
 
-// BestIndex has one plan: all rows.
+// listByFirst is the plan that looks for a value of the first column; the other one
+// is all rows.
+const listByFirst = 1
+
+// BestIndex chooses a plan.
 func (t *listTable) BestIndex(in *vtab.IndexInfo) error {
 	in.EstimatedCost, in.EstimatedRows = 1000, 100
+	for i := range in.Constraints {
+		c := &in.Constraints[i]
+		if c.Usable && c.Column == 0 && c.Op == vtab.OpEQ {
+			c.ArgIndex = 0
+			in.IdxNum, in.EstimatedCost, in.EstimatedRows = listByFirst, 10, 1
+			break
+		}
+	}
 	return nil
 }
 
@@ -166,15 +185,6 @@ func (t *listTable) Disconnect() error { return nil }
 // Destroy ends the table on this connection.
 func (t *listTable) Destroy() error { return nil }
 
-// refusing is a table that nothing can be written to.
-type refusing struct{}
-
-func (refusing) Insert([]vtab.Value, *int64) error        { return errDerived }
-func (refusing) Update(int64, []vtab.Value, *int64) error { return errDerived }
-func (refusing) Delete(int64) error                       { return errDerived }
-
-var errDerived = notAllowed("this table follows from the log")
-
 type listCursor struct {
 	t      *listTable
 	rows   [][]vtab.Value
@@ -183,11 +193,31 @@ type listCursor struct {
 }
 
 // Filter loads the rows.
-func (c *listCursor) Filter(int, string, []vtab.Value) (err error) {
+func (c *listCursor) Filter(plan int, _ string, values []vtab.Value) (err error) {
 	defer c.t.guard(&err)
 	c.at = 0
-	c.rows, err = c.t.load(c.t.session)
+	if c.rows, err = c.t.load(c.t.session); err == nil && plan == listByFirst {
+		c.rows = equalTo(c.rows, values[0])
+	}
 	return err
+}
+
+// equalTo returns the row whose first value is this integer, of rows that ascend by
+// it, or all of them where values of another type are concerned: they may be equal
+// to SQLite.
+func equalTo(rows [][]vtab.Value, value vtab.Value) [][]vtab.Value {
+	v, ok := value.(int64)
+	if !ok || len(rows) == 0 {
+		return rows
+	}
+	if _, ok := rows[len(rows)-1][0].(int64); !ok {
+		return rows
+	}
+	i, found := slices.BinarySearchFunc(rows, v, func(row []vtab.Value, v int64) int { return cmp.Compare(row[0].(int64), v) })
+	if !found {
+		return nil
+	}
+	return rows[i : i+1]
 }
 
 // Next goes to the next row.

@@ -1,6 +1,7 @@
 package sqldriver
 
 import (
+	"slices"
 	"strings"
 
 	"modernc.org/sqlite/vtab"
@@ -106,8 +107,8 @@ func (s *session) choose(in *vtab.IndexInfo, records float64) {
 	var p plan
 	for i := range in.Constraints {
 		t, ok := s.termOf(in.Constraints[i])
-		if !ok || p.has(t.column, t.op) {
-			continue // the second one of a kind is compared by SQLite alone
+		if !ok || t.column == "key" && p.has(t.column, t.op) {
+			continue // a second key is compared by SQLite alone
 		}
 		in.Constraints[i].ArgIndex = len(p.terms)
 		p.terms = append(p.terms, t)
@@ -135,8 +136,9 @@ func (p *plan) estimate(in *vtab.IndexInfo, records float64) {
 	}
 	visited, returned := max(records, leastRecords), 1.0
 	step := 1.0
-	for _, t := range p.terms {
+	for i, t := range p.terms {
 		switch {
+		case slices.Contains(p.terms[:i], t): // one more of a kind is taken to change nothing
 		case t.column == "key":
 			step, returned = 0.2, returned/50 // what does not match costs little
 		case t.op == "=":

@@ -91,7 +91,13 @@ var visits = []struct {
 	{`SELECT * FROM log WHERE offset >= 500 AND offset < 510`, nil, 10, 10},
 	{`SELECT * FROM log WHERE offset BETWEEN 500 AND 509`, nil, 10, 10},
 	{`SELECT * FROM log WHERE offset BETWEEN ?1 AND ?2`, []any{499.5, 509.5}, 10, 10},
-	{`SELECT * FROM log WHERE offset >= 500 AND offset < 510 AND offset < 505`, nil, 5, 10},
+	{`SELECT * FROM log WHERE offset >= 500 AND offset < 510 AND offset < 505`, nil, 5, 5},
+	{`SELECT * FROM (SELECT * FROM log WHERE offset >= 0) WHERE offset >= 990`, nil, 10, 10},
+	{`SELECT * FROM log WHERE ts_ms >= 0 AND ts_ms >= 5995`, nil, 5, 20},
+	{`SELECT * FROM log WHERE offset = ?`, []any{"500"}, 1, 1},
+	{`SELECT * FROM log WHERE offset >= ? AND offset < '992'`, []any{"990"}, 2, 2},
+	{`SELECT * FROM log WHERE ts_ms = '5555'`, nil, 1, 60},
+	{`SELECT * FROM log WHERE segment = '500'`, nil, 100, 100},
 	{`SELECT * FROM log WHERE offset > 9223372036854775807`, nil, 0, 0},
 	{`SELECT * FROM log WHERE offset >= 1e30`, nil, 0, 0},
 	{`SELECT * FROM log WHERE offset <= 1e30 LIMIT 1`, nil, 1, 1},
@@ -169,7 +175,7 @@ func TestPlan_Explain(t *testing.T) {
 	db := p.open(t, "")
 	for q, want := range map[string]string{
 		`SELECT * FROM log`: `SCAN log VIRTUAL TABLE INDEX 0:`,
-		`SELECT * FROM log WHERE offset > 5 AND offset > 6 AND key = 'x'`:                  `SCAN log VIRTUAL TABLE INDEX 0:offset> key=`,
+		`SELECT * FROM log WHERE offset > 5 AND offset > 6 AND key = 'x' AND key = 'y'`:    `SCAN log VIRTUAL TABLE INDEX 0:offset> offset> key=`,
 		`SELECT * FROM log WHERE key = 'x' COLLATE NOCASE`:                                 `SCAN log VIRTUAL TABLE INDEX 0:key~`,
 		`SELECT * FROM log WHERE key = 'x' ORDER BY offset DESC`:                           `SCAN log VIRTUAL TABLE INDEX 0:key= desc`,
 		`SELECT * FROM log WHERE ts_ms >= 5 AND time < '2026' ORDER BY rowid, key`:         `SCAN log VIRTUAL TABLE INDEX 0:ts_ms>= time<`,

@@ -56,9 +56,6 @@ func (a *arena) record(values []vtab.Value) (r evlog.Record, err error) {
 	if r.Key, err = a.bytes("key", values[colKey]); err != nil {
 		return r, err
 	}
-	if len(r.Key) > evlog.MaxKeyBytes {
-		return r, fmt.Errorf("sqldriver: key of %d bytes: %w (at most %d)", len(r.Key), evlog.ErrTooLarge, evlog.MaxKeyBytes)
-	}
 	r.Value, err = a.bytes("value", values[colValue])
 	return r, err
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sort"
 
+	"modernc.org/libc"
+	"modernc.org/sqlite/vtab"
+
 	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
 )
@@ -24,7 +27,9 @@ type source struct {
 // one goroutine at a time, and so is its session.
 type session struct {
 	*source
-	handle uintptr         // SQLite's, of the connection; 0 where it is not known
+	engine engineConn      // the connection; nil in an attached table
+	handle uintptr         // SQLite's, of it; 0 where it is not known
+	tls    *libc.TLS       // for calls with the handle
 	ctx    context.Context // of the call under way
 	call   *callContext    // the same for a call that may append; nil where it does not end
 	err    error           // why a callback failed in the call under way
@@ -34,7 +39,8 @@ type session struct {
 	attached bool   // the table is in somebody else's connection
 	why      string // INSERT is refused for this reason; empty if it is not
 
-	inserts     bool   // the statement being compiled inserts, and has read nothing since
+	inserts     bool   // the statement being compiled inserts, and what it reads may be for RETURNING
+	returning   bool   // the text has the word RETURNING
 	transaction string // the last of BEGIN, COMMIT and ROLLBACK in the statements under way
 
 	// pins counts the open cursors and transactions. While there are any, view
@@ -58,8 +64,8 @@ type view struct {
 	begun uint64 // the lowest offset from which something was read, plus one; 0 before that
 
 	bases     []uint64
-	segments  []evlog.SegmentInfo
-	consumers []consumerRow
+	segments  [][]vtab.Value // the rows of these tables
+	consumers [][]vtab.Value
 }
 
 func (s *session) pin() { s.pins++ }
@@ -84,18 +90,6 @@ func (s *session) release() {
 		s.held, s.dead = false, nil
 		s.unpin()
 	}
-}
-
-// inTransaction reports whether the statement being compiled is in a transaction.
-// One that a SAVEPOINT began would not be known.
-func (s *session) inTransaction() bool {
-	switch s.transaction {
-	case "":
-		return s.held
-	case "BEGIN":
-		return true
-	}
-	return false
 }
 
 // look returns the view, which is taken with the first look at it.

@@ -58,8 +58,7 @@ func TestView_OneState(t *testing.T) {
 			require.NoError(t, err)
 			stop := appendAlong(t, l, 300)
 			grew := 0
-			deadline := time.Now().Add(20 * time.Second)
-			for round := 0; round < evtest.Count(1000) || grew < 20 && time.Now().Before(deadline); round++ {
+			for round := 0; round < evtest.Count(1000) || grew < 20; round++ { // until enough was appended meanwhile
 				for _, q := range counting {
 					before := mustQuery(t, db, `SELECT count(*) FROM log`)
 					lines := mustQuery(t, db, q)
@@ -75,7 +74,6 @@ func TestView_OneState(t *testing.T) {
 			}
 			stop()
 			require.NoError(t, l.Close())
-			require.GreaterOrEqual(t, grew, 20, "hardly anything was appended meanwhile")
 		})
 	}
 }

@@ -86,7 +86,8 @@ var (
 // are valid UTF-8, so that comparisons and json_extract work, and as blobs
 // otherwise; empty ones are NULL. Query it as you like, and change it only
 // through this package: the next offset and the first one left are in the table
-// evlog_tablelog.
+// evlog_tablelog. Records are limited as a log's are by default
+// (evlog.DefaultMaxRecordBytes).
 func Open(ctx context.Context, db *sql.DB, opts *Options) (*Log, error) {
 	l, err := newLog(db, opts)
 	if err != nil {
