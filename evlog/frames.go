@@ -36,6 +36,11 @@ type frames struct {
 	start, end int
 	pooled     *[]byte // what buf came from, to be given back
 	fills      int     // reads of the file since it was last set to 0
+
+	still  int64      // up to here bytes do not change any more; 0: not known, do not read ahead
+	streak int64      // bytes that run has read one after the other
+	tried  int64      // where reading ahead was begun last, plus 1
+	second *readAhead // nil: there is none
 }
 
 // newFrames reads f from pos on, where no offset below lowest may stand.
@@ -89,8 +94,19 @@ func (s *frames) next() (format.Header, []byte, error) {
 // one comes alone, and if brief is set, without its value. seen does not count
 // them: that is for who looks at them.
 func (s *frames) run() ([]byte, error) {
+	if s.second != nil {
+		if p, ok := s.second.next(); ok {
+			s.pos += int64(p.size)
+			s.lowest = p.lowest
+			return (*p.buf)[:p.size:p.size], nil
+		}
+		s.endAhead()
+	}
 	from := s.start
 	if !s.more() {
+		if s.beginAhead() {
+			return s.run()
+		}
 		_, rec, err := s.next()
 		if err != nil {
 			return nil, err
@@ -102,7 +118,37 @@ func (s *frames) run() ([]byte, error) {
 		from = s.start - len(rec)
 		s.more()
 	}
+	s.streak += int64(s.start - from)
 	return s.buf[from:s.start:s.start], nil
+}
+
+// beginAhead begins to read ahead, in a scan that is long and not near its end.
+func (s *frames) beginAhead() bool {
+	left := s.still - s.pos
+	if s.streak < aheadAfter || left <= aheadAfter/4 || s.tried == s.pos+1 || !hasSecond() {
+		return false
+	}
+	s.drop()
+	s.tried = s.pos + 1
+	s.second = newReadAhead(s.f, s.pos, s.still, s.lowest)
+	return true
+}
+
+// endAhead ends reading ahead. Where it did not get to the end, something is
+// there that it cannot do, and it is not tried again soon.
+func (s *frames) endAhead() {
+	if s.second == nil {
+		return
+	}
+	used := s.second.stop()
+	s.second = nil
+	if used != nil { // what it holds was handed out
+		s.release()
+		s.buf, s.pooled = *used, used
+	}
+	if s.pos < s.still {
+		s.streak = 0
+	}
 }
 
 // cutRecord cuts the first record off a run. A large one may come without its
@@ -225,16 +271,20 @@ func (s *frames) replaceBuffer(b *[]byte) {
 }
 
 // drop forgets what was read ahead, so that it is read from the file again.
-func (s *frames) drop() { s.start, s.end = 0, 0 }
+func (s *frames) drop() {
+	s.endAhead()
+	s.start, s.end = 0, 0
+}
 
 // seek continues at another position.
 func (s *frames) seek(pos int64, lowest uint64) {
 	s.drop()
-	s.pos, s.lowest = pos, lowest
+	s.pos, s.lowest, s.tried = pos, lowest, 0
 }
 
 // release gives the buffer back. Records handed out before are invalid now.
 func (s *frames) release() {
+	s.endAhead()
 	switch {
 	case s.pooled == nil:
 	case len(*s.pooled) == scanBytes:

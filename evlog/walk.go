@@ -42,6 +42,7 @@ func (w *walker) close() {
 
 // leave gives the segment back; the buffer stays.
 func (w *walker) leave() {
+	w.fr.endAhead()
 	if w.seg != nil {
 		w.r.release(w.seg)
 		w.seg = nil
@@ -68,6 +69,10 @@ func (w *walker) measure() error {
 	}
 	w.fr.limit = info.Size()
 	w.fr.ahead = w.ahead
+	w.fr.still = 0
+	if w.seg.base <= w.limit.Base {
+		w.fr.still = w.validEnd()
+	}
 	if w.seg.base == w.limit.Base {
 		// An active segment may end in zeros that nobody needs.
 		if left := w.limit.Position - w.fr.pos; left > 0 && (w.ahead == 0 || left < w.ahead) {
