@@ -6,6 +6,7 @@ ALL   := ./... ./testdata/events
 BASE  ?= HEAD~1
 BENCH ?= .
 COUNT ?= 10
+SCALE ?= all
 
 # Where install puts things; DESTDIR goes before all of it.
 PREFIX  ?= /usr/local
@@ -16,7 +17,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs curves curves-draw golden check soak
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs curves curves-draw scale golden check soak
 
 build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
@@ -95,6 +96,9 @@ curves: ## measures the curves of docs/PERFORMANCE.md, COUNT=10 rounds, and draw
 
 curves-draw: ## draws the curves again, from docs/performance/*.tsv
 	cd internal/bench/curves && $(GO) run . '$(CURDIR)/docs/performance'
+
+scale: ## logs of unusual size: SCALE=large, segments, readers, record or all
+	$(GO) run ./internal/bench/scale $(SCALE)
 
 golden: ## the logs that earlier versions wrote are still read as they were
 	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...
