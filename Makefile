@@ -8,6 +8,9 @@ BENCH ?= .
 COUNT ?= 10
 SCALE ?= all
 
+# What evlog --version says of a build without version control (-buildvcs=false).
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
 # Where install puts things; DESTDIR goes before all of it.
 PREFIX  ?= /usr/local
 BINDIR  ?= $(PREFIX)/bin
@@ -23,7 +26,7 @@ build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
 
 evlog:
-	CGO_ENABLED=0 $(GO) build -trimpath -o dist/evlog$$($(GO) env GOEXE) ./cmd/evlog
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.stamped=$(VERSION)' -o dist/evlog$$($(GO) env GOEXE) ./cmd/evlog
 
 man: evlog ## the manual pages, into dist/man1/
 	rm -rf dist/man1

@@ -3,7 +3,10 @@ package evlog
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
+
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // Errors of using a log that is not, or no longer, open in that way.
@@ -74,10 +77,12 @@ type CorruptError struct {
 
 // Error names file, byte and, of a log's records, offset.
 func (e *CorruptError) Error() string {
-	if strings.HasSuffix(e.Path, ".json") { // it has no offsets
-		return fmt.Sprintf("%s: byte %d: %v", e.Path, e.Pos, e.Err)
+	name := filepath.Base(e.Path)
+	cause := strings.TrimPrefix(fmt.Sprint(e.Err), name+" is ") // the file is named once
+	if filepath.Ext(name) == ".json" || name == format.DurableName && e.Offset == 0 {
+		return fmt.Sprintf("%s: byte %d: %s", e.Path, e.Pos, cause)
 	}
-	return fmt.Sprintf("%s: byte %d, offset %d: %v", e.Path, e.Pos, e.Offset, e.Err)
+	return fmt.Sprintf("%s: byte %d, offset %d: %s", e.Path, e.Pos, e.Offset, cause)
 }
 
 // Unwrap gives ErrCorrupt and the cause.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -225,7 +226,7 @@ func (l *Log) recover(ctx context.Context) (names []string, cut cutOff, err erro
 		return []string{format.SegmentName(base)}, cut, err
 	}
 	if s.durableErr != nil {
-		l.logger.Warn("DURABLE is lost: whether all acknowledged records are there cannot be told", "err", s.durableErr)
+		l.logger.Warn("whether all acknowledged records are there cannot be told", "err", s.durableErr)
 	}
 	changed := l.meta.Config.apply(l.opts)
 	if changed {
@@ -283,10 +284,18 @@ func (l *Log) survey(ctx context.Context, names []string) (survey, error) {
 	if l.meta == nil && !s.unfinished {
 		return s, fmt.Errorf("evlog: open: %w", &CorruptError{
 			Path: pathOf(l.dir, format.MetaName),
-			Err:  fmt.Errorf("the log's identity is not known, repair gives it a new one: %w", metaErr),
+			Err:  fmt.Errorf("%w: the log's identity is not known", bare(metaErr)),
 		})
 	}
 	return s, nil
+}
+
+// bare is an error of a file without its name.
+func bare(err error) error {
+	if path, ok := err.(*fs.PathError); ok { //nolint:errorlint // what is around it says more
+		return path.Err
+	}
+	return err
 }
 
 // durableUnknown reports whether reading DURABLE said that it is missing or
@@ -430,10 +439,17 @@ func removeConsumersTemps(dir vfs.Dir, names []string) (err error) {
 	return nil
 }
 
-// wrap adds what was being done; nil stays nil.
+// wrap adds what was being done, where the error does not say the same; nil stays
+// nil.
 func wrap(doing string, err error) error {
 	if err == nil {
 		return nil
+	}
+	if path, ok := err.(*fs.PathError); ok { //nolint:errorlint // what is around it says more
+		verb, what, _ := strings.Cut(doing, " ")
+		if verb == path.Op || verb == "read" && what != "" && strings.HasSuffix(path.Path, what) {
+			return fmt.Errorf("evlog: %w", err)
+		}
 	}
 	return fmt.Errorf("evlog: %s: %w", doing, err)
 }

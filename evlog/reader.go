@@ -97,7 +97,7 @@ func (r *Reader) open() error {
 	case errors.Is(r.metaErr, ErrVersion):
 		return wrap("open "+pathOf(r.dir, format.MetaName), r.metaErr)
 	case errors.Is(r.metaErr, fs.ErrNotExist), errors.Is(r.metaErr, errMeta):
-		r.logger.Warn("log.json cannot be used; reading as format 1", "err", r.metaErr)
+		r.logger.Warn("reading as format 1", "err", r.metaErr)
 	default:
 		return wrap("read log.json", r.metaErr)
 	}

@@ -144,11 +144,14 @@ func (p *repairer) survey() error {
 		return wrap("repair", err)
 	}
 	p.meta, err = readMeta(p.dir)
+	if errors.Is(err, ErrVersion) {
+		return wrap("repair "+pathOf(p.dir, format.MetaName), err)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMeta) {
 		return wrap("repair", err)
 	}
 	if p.committed, err = maxCommitted(p.dir, p.meta); err != nil {
-		return fmt.Errorf("evlog: repair: %w; it says how far consumers have read: mend it or move it away first", err)
+		return fmt.Errorf("evlog: repair: %w; it says how far consumers have read", err)
 	}
 	if len(p.segments) == 0 && p.durable.NextOffset == 0 && p.committed == 0 {
 		return fmt.Errorf("evlog: repair %s: %w: opening for writing creates one", p.dir.Path(), ErrNoLog)

@@ -134,10 +134,10 @@ func (v *verifier) checkNames() {
 		})
 	}
 	if v.assumed != nil {
-		v.notice(format.DurableName, v.assumed)
+		v.notice(format.DurableName, bare(v.assumed))
 	}
 	if v.r.metaErr != nil {
-		v.notice(format.MetaName, v.r.metaErr)
+		v.notice(format.MetaName, bare(v.r.metaErr))
 	}
 	if active := v.segments.active(); v.d.Base > active {
 		v.add(Problem{

@@ -57,7 +57,7 @@ turns a stored one off.
 	c.retention.register(flags)
 	c.table.register(flags, "from-table", "copy the log that a table of this SQLite database `FILE` holds")
 	completeWords(cmd, "format", []string{"lines", "jsonl"})
-	completeFlag(cmd, "hold-for", holdNames)
+	completeFlag(cmd, "hold-for", a.holdNames)
 	completeWords(cmd, "sync", []string{"always", "interval=100ms", "flush"})
 	return cmd
 }

@@ -129,13 +129,10 @@ func consumerNames(dir string) []string {
 	return names
 }
 
-// holdNames completes append's --hold-for, where DIR comes before it.
-func holdNames(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	names := []string{evlog.HoldForAll, limitOff}
-	if len(args) > 0 {
-		names = append(consumerNames(args[0]), names...)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+// holdNames completes append's --hold-for.
+func (a *app) holdNames(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	names, directive := a.consumerOfDir(cmd, args, toComplete)
+	return append(names, evlog.HoldForAll, limitOff), directive
 }
 
 // consumerOfDir completes a flag with a consumer of the log in DIR, where that

@@ -4,9 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -55,6 +55,9 @@ func (f *tableFlag) alone(cmd *cobra.Command, others ...string) (used bool, err 
 			return false, usagef(cmd, "--table goes with --%s", f.name)
 		}
 		return false, nil
+	}
+	if strings.Trim(strings.ToLower(f.table), "abcdefghijklmnopqrstuvwxyz0123456789_") != "" || f.table == "" {
+		return false, usagef(cmd, "--table: %q is no name of letters, digits and underscores", f.table)
 	}
 	for _, name := range others {
 		if name != f.name && name != "table" && flags.Changed(name) {
@@ -190,7 +193,7 @@ func createFile(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("create %w", err)
+		return err
 	}
 	return f.Close()
 }

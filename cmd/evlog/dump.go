@@ -47,7 +47,7 @@ segment_base, position), damage.`,
 		RunE: c.run,
 	}
 	flags := cmd.Flags()
-	flags.Var(&c.at, "at", "start at this byte position")
+	flags.Var(&c.at, "at", "start at this byte `POSITION`")
 	flags.StringVar(&c.name, "format", "text", "in this `FORMAT`: text or jsonl")
 	flags.BoolVarP(&c.jsonl, "jsonl", "J", false, "the same as --format jsonl")
 	flags.BoolVar(&c.json, "json", false, "print one JSON document")

@@ -90,10 +90,13 @@ func (a *app) report(ctx context.Context, err error) int {
 	return exitCode(err)
 }
 
+// packageNames are in the texts of errors, and say nothing to people.
+var packageNames = strings.NewReplacer(": evlog: ", ": ", ": tablelog: ", ": ", ": sqldriver: ", ": ", ": sqlbridge: ", ": ")
+
 // tell prints an error.
 func (a *app) tell(err error) {
 	text := oneLine(err.Error())
-	text = strings.ReplaceAll(strings.TrimPrefix(text, "evlog: "), ": evlog: ", ": ")
+	text = packageNames.Replace(strings.TrimPrefix(text, "evlog: "))
 	if h := hint(err); h != "" {
 		text += "; " + h
 	}
@@ -133,6 +136,8 @@ func hint(err error) string {
 		return ""
 	case errors.As(err, &corrupt) && filepath.Base(corrupt.Path) == format.ConsumersName:
 		return "mend the file by hand, or move it away: all consumers then start anew"
+	case errors.As(err, &corrupt) && filepath.Base(corrupt.Path) == format.MetaName:
+		return "evlog repair gives the log a new id"
 	case errors.Is(err, evlog.ErrCorrupt):
 		return "evlog verify shows what is damaged, evlog repair what it would cut"
 	case errors.Is(err, evlog.ErrNoLog):
@@ -141,6 +146,8 @@ func hint(err error) string {
 		return "use a newer evlog"
 	case errors.Is(err, evlog.ErrNetworkFS):
 		return "keep the log on a local disk"
+	case strings.HasSuffix(err.Error(), "not a directory"): // which each system has its own error for
+		return "the log is the directory that its files are in"
 	case errors.Is(err, fs.ErrPermission):
 		return "check owner and mode"
 	case errors.Is(err, evlog.ErrPoisoned):

@@ -61,6 +61,9 @@ func (c *getCommand) run(cmd *cobra.Command, args []string) (err error) {
 	if err == nil && c.exact && rec.Offset != offset {
 		err = fmt.Errorf("offset %d: %w; the next one is %d", offset, evlog.ErrNotFound, rec.Offset)
 	}
+	if errors.As(err, &gone) {
+		return &hinted{fmt.Errorf("%s: %w", dir, gone), "evlog info says which offsets there are"}
+	}
 	if err != nil {
 		return inDir(dir, err)
 	}

@@ -21,7 +21,7 @@ that process lives.
 
 With --json: one object with path, id, format, created, first_offset,
 next_offset (the offset after the last durable record), records, holes,
-segments, bytes (all files), oldest, newest, config (segment_bytes,
+segments, bytes (all files, as retention counts), oldest, newest, config (segment_bytes,
 segment_age_ms, index_bytes, sync, sync_interval_ms, the limits of retention, 0
 where there is none: max_age_ms, max_bytes, max_records, hold_for, hold_bytes,
 hold_age_ms, and of compaction compact, min_dirty_ratio, min_lag_ms,
@@ -74,6 +74,7 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 	markHolds(consumers, plan.Holds)
 	doc := newInfoDoc(&st, segments, table.times)
 	doc.Holds, doc.holds = holdDocs(plan.Holds), plan.Holds
+	doc.Bytes = allBytes(plan)
 	doc.Consumers, doc.ConsumersError = consumerDocs(consumers, table.times), errorText(consumersErr)
 	if consumersErr != nil {
 		doc.Consumers = nil
@@ -87,6 +88,15 @@ func (a *app) info(cmd *cobra.Command, args []string, table *tableFlags) (err er
 		return err
 	}
 	return damagedSegment(segments)
+}
+
+// allBytes is what all files of the log take, as retention counts them.
+func allBytes(plan *evlog.RetainReport) int64 {
+	total := plan.Bytes
+	for _, s := range plan.Removed {
+		total += s.Bytes
+	}
+	return total
 }
 
 // infoDoc is the JSON document of info.
@@ -152,7 +162,7 @@ func newInfoDoc(st *evlog.Status, segments []evlog.SegmentInfo, times timePrinte
 	doc := &infoDoc{
 		Path: st.Path, ID: st.ID, Format: st.Format, Created: times.json(st.Created),
 		First: st.First, Next: st.Next, Records: records, Holes: holes,
-		Segments: st.Segments, Bytes: st.Bytes, Oldest: times.json(oldest), Newest: times.json(newest),
+		Segments: st.Segments, Oldest: times.json(oldest), Newest: times.json(newest),
 		Config: configDoc{
 			SegmentBytes: st.Config.SegmentBytes, SegmentAgeMS: st.Config.SegmentAge.Milliseconds(),
 			IndexBytes: st.Config.IndexBytes,
@@ -218,7 +228,7 @@ func (d *infoDoc) rows(st *evlog.Status, segments []evlog.SegmentInfo, times tim
 		{"records", fmt.Sprintf("%d, holes %d", d.Records, d.Holes)},
 		{"oldest", times.cell(oldest)},
 		{"newest", times.cell(newest)},
-		{"size", fmt.Sprintf("%s in %s", plural(d.Bytes, "byte"), plural(d.Segments, "segment"))},
+		{"size", fmt.Sprintf("%s, %s", plural(d.Bytes, "byte"), plural(d.Segments, "segment"))},
 		{"segment size", plural(d.Config.SegmentBytes, "byte")},
 		{"segment age", ageText(st.Config.SegmentAge)},
 		{"index interval", plural(d.Config.IndexBytes, "byte")},

@@ -150,11 +150,22 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// version is the module's version as the build recorded it.
+// stamped is the version that make gives to the build, which has no other one under
+// -buildvcs=false.
+var stamped string
+
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "(devel)"
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(info, stamped)
+}
+
+// versionOf is the module's version as the build recorded it, in any way.
+func versionOf(info *debug.BuildInfo, stamped string) string {
+	switch {
+	case info != nil && info.Main.Version != "" && info.Main.Version != "(devel)":
+		return info.Main.Version
+	case stamped != "":
+		return stamped
 	}
-	return info.Main.Version
+	return "(devel)"
 }

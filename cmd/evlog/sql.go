@@ -200,7 +200,7 @@ func (a *app) sqlArgs(cmd *cobra.Command, args []string) (dir, query string, err
 	if len(args) == 1 && looksLikeSQL(args[0]) {
 		dir, rest, err := a.dirAnd(cmd, args, "QUERY")
 		if err != nil {
-			return "", "", usagef(cmd, "DIR is missing, and EVLOG_DIR is not set")
+			return "", "", usagef(cmd, "%q is no directory, and a query needs DIR before it, or EVLOG_DIR", args[0])
 		}
 		return dir, rest[0], nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -80,7 +81,7 @@ func parseExactTime(s string, now time.Time) (time.Time, error) {
 	case strings.HasPrefix(s, "-"):
 		d, err := parseDuration(s[1:])
 		if err != nil {
-			return time.Time{}, badTime(s)
+			return time.Time{}, badTime()
 		}
 		return now.Add(-d), nil
 	}
@@ -97,10 +98,10 @@ func parseExactTime(s string, now time.Time) (time.Time, error) {
 			return time.Date(year, month, day, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), loc), nil
 		}
 	}
-	return time.Time{}, badTime(s)
+	return time.Time{}, badTime()
 }
 
-func badTime(s string) error { return fmt.Errorf("%q is no time (%s)", s, timeHelp) }
+func badTime() error { return fmt.Errorf("not a time (%s)", timeHelp) }
 
 // parseEpoch reads seconds since 1970, or milliseconds where "ms" follows.
 // A number of seconds beyond the year 5000 is taken for milliseconds too.
@@ -109,7 +110,7 @@ func parseEpoch(s string) (time.Time, error) {
 	digits, isMS := strings.CutSuffix(s, "ms")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
-		return time.Time{}, badTime("@" + s)
+		return time.Time{}, badTime()
 	}
 	if isMS || n >= mostSeconds || n <= -mostSeconds {
 		return time.UnixMilli(n), nil
@@ -120,7 +121,7 @@ func parseEpoch(s string) (time.Time, error) {
 // parseDuration reads Go's durations, with days and weeks before the other
 // units: 30d, 1w2d, 1d12h. It is never negative.
 func parseDuration(s string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is no duration (such as 90s, 2h30m, 30d, 2w)", s)
+	bad := errors.New("not a duration (such as 90s, 2h30m, 30d, 2w)")
 	var sum time.Duration
 	rest := s
 	for _, unit := range []struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -181,7 +182,7 @@ func parseSize(s string) (int64, error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	unit, known := sizeUnits[strings.ToLower(s[len(digits):])]
 	if err != nil || !known || n < 0 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("%q is no size (such as 4096, 64M, 1GiB)", s)
+		return 0, errors.New("not a size (such as 4096, 64M, 1GiB)")
 	}
 	return n * unit, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -180,10 +181,15 @@ func (a *app) verifyNotices(report *evlog.VerifyReport) {
 	}
 }
 
+// placeText says where a problem is and what it is, as the error about it would.
+func placeText(p *evlog.Problem) string {
+	return (&evlog.CorruptError{Path: p.Path, Pos: p.Pos, Offset: p.Offset, Err: errors.New(causeText(p.Err))}).Error()
+}
+
 // problemText names file, byte, offset and what is lost.
 func problemText(p *evlog.Problem) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: byte %d, offset %d: %s", p.Path, p.Pos, p.Offset, causeText(p.Err))
+	b.WriteString(placeText(p))
 	if p.LostBytes > 0 {
 		fmt.Fprintf(&b, "; %s lost", plural(p.LostBytes, "byte"))
 	}
@@ -201,6 +207,9 @@ func causeText(err error) string {
 	var c *evlog.CorruptError
 	if errors.As(err, &c) && c.Err != nil {
 		err = c.Err
+	}
+	if path, ok := err.(*fs.PathError); ok { //nolint:errorlint // the file is named already
+		err = path.Err
 	}
 	return errorText(err)
 }
@@ -221,8 +230,7 @@ func verdict(dir string, report *evlog.VerifyReport) error {
 	}
 	text := fmt.Sprintf("%s: log is damaged", dir)
 	if first != nil {
-		text = fmt.Sprintf("%s: damaged in %s, first in %s: byte %d, offset %d: %s",
-			dir, plural(fatal, "place"), first.Path, first.Pos, first.Offset, causeText(first.Err))
+		text = fmt.Sprintf("%s: damaged in %s, first in %s", dir, plural(fatal, "place"), placeText(first))
 	}
 	return &hinted{error: &damageError{text}, hint: "evlog repair says what it can save"}
 }

@@ -65,6 +65,9 @@ func missingDirs(path string) ([]string, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
+		if _, err := os.Lstat(path); err == nil {
+			return nil, &fs.PathError{Op: "mkdir", Path: path, Err: errDangling}
+		}
 		up := filepath.Dir(path)
 		if up == path {
 			return nil, err // a volume that is not there
@@ -79,6 +82,10 @@ func (OS) OpenDir(path string) (Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
+	}
+	// A FIFO would block until somebody opens its other end.
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errNotDir}
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -312,6 +319,7 @@ func (f *osFile) wrap(op string, err error) error {
 
 var (
 	errNotDir     = errors.New("not a directory")
+	errDangling   = errors.New("a symbolic link that leads nowhere")
 	errNotRegular = errors.New("not a regular file")
 	// errNoDirSync explains the errors by which systems say so.
 	errNoDirSync = errors.New("the file system cannot sync directories")
