@@ -211,16 +211,22 @@ func (c *compaction) do(ctx context.Context, below uint64, ready func(*compactio
 }
 
 func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compaction) bool) error {
-	all, err := listSegments(c.dir)
+	names, err := listNames(c.dir)
 	if err != nil {
 		return wrap("compact: list "+c.dir.Path(), err)
 	}
+	all := segmentsOf(names)
 	c.report.Executed = c.log != nil
 	if err := c.survey(ctx, all, below); err != nil {
 		return err
 	}
 	if ready != nil && !ready(c) {
 		return nil
+	}
+	if c.log != nil {
+		if err := c.log.settleRemovals(ctx, names, all); err != nil {
+			return wrap("compact", err)
+		}
 	}
 	if err := c.clearOverlaps(ctx); err != nil {
 		return err

@@ -63,6 +63,9 @@ func (c *compaction) writeSegment(ctx context.Context, at turn, start, stop int6
 	}
 	whole := start == 0 && stop == s.size
 	began := c.out != nil && c.out.now != nil
+	// What is noted as clean is not known any more for a file that the disk may not
+	// have under the name: so such a one is written again first.
+	vouch = vouch || s.dirty() && c.becomesClean(at.seg)
 	changes := began || c.drops.count(at.n, s.taken) > 0 || c.expiring(at.seg) || vouch && !s.vouched
 	if !changes || !whole || !c.joins(at) {
 		if back, err := c.install(ctx, at); err != nil || back != at {
@@ -186,6 +189,9 @@ func (c *compaction) install(ctx context.Context, next turn) (turn, error) {
 		c.refuseInUse(first, err)
 		c.settle()
 	default:
+		if errors.Is(err, errInUse) {
+			c.replaced(o)
+		}
 		return next, wrap("compact: replace "+pathOf(c.dir, format.SegmentName(first.base)), err)
 	}
 	if len(o.parts) > 1 {
@@ -199,18 +205,24 @@ func (c *compaction) install(ctx context.Context, next turn) (turn, error) {
 // installed notes that the segments in o are one now.
 func (c *compaction) installed(o *output) {
 	first := &c.segs[o.parts[0].at.seg]
+	c.replaced(o)
+	for _, p := range o.parts[1:] {
+		p.s.gone = true
+	}
+	first.next = c.segs[o.parts[len(o.parts)-1].at.seg].next
+	first.size, first.tombs, first.vouched = o.bytes, o.tombs(), true
+	first.closedMS, first.cleanedMS = o.times()
+}
+
+// replaced notes in the report what o has replaced.
+func (c *compaction) replaced(o *output) {
 	for k, p := range o.parts {
-		s := &c.segs[p.at.seg]
-		change := CompactChange{Base: s.base, Into: first.base, Superseded: p.superseded, Tombstones: p.tombstones, Before: s.size}
+		change := CompactChange{Base: p.s.base, Into: o.parts[0].s.base, Superseded: p.superseded, Tombstones: p.tombstones, Before: p.s.size}
 		if k == 0 {
 			change.After = o.bytes
 		}
 		c.report.Superseded += change.Superseded
 		c.report.Tombstones += change.Tombstones
 		c.report.Changes = append(c.report.Changes, change)
-		s.gone = k > 0
 	}
-	first.next = c.segs[o.parts[len(o.parts)-1].at.seg].next
-	first.size, first.tombs, first.vouched = o.bytes, o.tombs(), true
-	first.closedMS, first.cleanedMS = o.times()
 }

@@ -38,8 +38,8 @@ func (c *compaction) survey(ctx context.Context, all listing, below uint64) erro
 		if base >= below || i+1 == len(all) {
 			break
 		}
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		// What this writer made, it would know if it could not replace it.
 		s := closedSegment{base: base, next: all[i+1], vouched: base >= c.own}
@@ -78,7 +78,7 @@ func (c *compaction) look(ctx context.Context, s *closedSegment) error {
 			s.closedMS = x.header.ClosedMS
 		}
 		s.cleanedMS = x.header.CleanedMS
-		s.vouched = s.vouched || s.cleanedMS != format.NotVouched
+		s.vouched = s.vouched || s.cleanedMS != format.NotVouched && s.cleanedMS != format.Refused
 		end := x.header.End
 		s.apart = end != 0 && end < s.next && !covered(c.gaps, end, s.next)
 		return x.close()

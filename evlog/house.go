@@ -77,7 +77,9 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
 	segments, indexed := segmentsOf(names), map[uint64]bool{}
-	sweepIndexes(h.l, names, segments)
+	if err := h.l.settleRemovals(ctx, names, segments); err != nil && ctx.Err() == nil {
+		h.l.logger.Warn("indexes of removed segments not removed; a later run will", "err", err)
+	}
 	for _, name := range names {
 		if base, ok := format.ParseIndexName(name); ok {
 			indexed[base] = true

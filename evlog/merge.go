@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -152,17 +151,13 @@ func (c *compaction) planFold(i, n, with int) []CompactChange {
 
 // foldFailed decides about an error while segments were merged.
 func (c *compaction) foldFailed(first *closedSegment, err error) error {
-	var bad *badRecord
 	switch {
 	case c.log.poisoned():
 		return c.log.failure()
+	case err == errAgain:
+		return nil // one of them is damaged or gone, and it was told
 	case gone(err):
 		first.gone = true // by retention
-		return nil
-	case errors.As(err, &bad):
-		// All were valid a moment ago. Which one is not is for the next run to find.
-		first.refused = true
-		c.report.Refused = append(c.report.Refused, corrupt(c.dir, first.base, bad.pos, bad.offset, bad.err))
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w: %w", errInUse, err)
@@ -220,7 +215,7 @@ func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 	for j := range segs {
 		f, err := openSegment(c.dir, segs[j].base)
 		if err != nil {
-			return err
+			return c.trouble(&segs[j], err)
 		}
 		if j == 0 {
 			m.src = f
@@ -231,7 +226,7 @@ func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 		if j > 0 {
 			err = errors.Join(err, f.Close())
 		}
-		if err != nil {
+		if err := c.trouble(&segs[j], err); err != nil {
 			return err
 		}
 	}
@@ -292,34 +287,7 @@ func (m *mergedSegment) remove(base uint64) error {
 		return err
 	}
 	l.reader.forget(base)
-	name := format.SegmentName(base)
-	if err := l.dir.Remove(name); err != nil {
-		if gone(err) {
-			return nil
-		}
-		return err
-	}
-	if err := l.dir.Sync(); err != nil {
-		m.leaveEmpty(name)
-		return l.poison(fmt.Errorf("evlog: remove merged segment %d: %w: %w", base, errSyncDir, err))
-	}
-	if err := l.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
-		m.c.logger.Warn("index of a merged segment not removed", "segment", base, "err", err)
-	}
-	return nil
-}
-
-// leaveEmpty puts an empty file under the name of a segment of which nobody
-// knows whether its removal is durable. If it is not, the old file comes back
-// with a power failure, and in it records whose tombstone may have gone by then.
-// Nothing in the page cache would tell the next writer; now it finds a segment
-// to merge, and its removal is about a name that is there.
-func (m *mergedSegment) leaveEmpty(name string) {
-	tmp := name + format.TempSuffix
-	f, err := m.c.dir.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, filePerm)
-	if err == nil && f.Close() == nil {
-		_ = m.c.dir.Rename(tmp, name)
-	}
+	return l.unlinkSegment(base)
 }
 
 // close releases what a merge holds, and removes a copy that was not used.

@@ -3,8 +3,6 @@ package evlog
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -213,7 +211,9 @@ var errReplan = errors.New("closed segments have changed")
 
 // remove removes what is planned, oldest first, and returns what is gone.
 func (r *retainer) remove(ctx context.Context, p *retainPlanner, mark uint64, progress func(done, total int)) (done []DueSegment, err error) {
-	sweepIndexes(r.l, p.names, p.listing)
+	if err := r.l.settleRemovals(ctx, p.names, p.listing); err != nil {
+		r.l.logger.Warn("indexes of removed segments not removed; a later run will", "err", err)
+	}
 	for i, s := range p.report.Removed {
 		if err := r.usable(ctx); err != nil {
 			return done, err
@@ -230,10 +230,8 @@ func (r *retainer) remove(ctx context.Context, p *retainPlanner, mark uint64, pr
 	return done, nil
 }
 
-// removeOne removes a closed segment: the .log, then its .idx, then the
-// directory is synced, before the next one goes. So after a crash what is left
-// begins with a segment and has no hole behind it; an .idx alone may be left,
-// which the next run or opening removes.
+// removeOne removes a closed segment, which is durable before the next one goes.
+// So after a crash what is left begins with a segment and has no hole behind it.
 func (r *retainer) removeOne(base, mark uint64) (uint64, error) {
 	l := r.l
 	c := &l.closed
@@ -243,35 +241,12 @@ func (r *retainer) removeOne(base, mark uint64) (uint64, error) {
 		return mark, errReplan
 	}
 	l.reader.leaves(base)
-	if err := l.dir.Remove(format.SegmentName(base)); err != nil && !gone(err) {
-		return mark, wrap("retain: remove segment", err)
-	}
+	err := l.unlinkSegment(base)
 	mark = c.changes.Add(1)
-	// An index that cannot go is only in the way of nobody.
-	if err := l.dir.Remove(format.IndexName(base)); err != nil && !gone(err) {
-		l.logger.Warn("index of a removed segment not removed; a later run will", "segment", base, "err", err)
+	if err != nil && !l.poisoned() {
+		err = wrap("retain: remove segment", err)
 	}
-	if err := l.dir.Sync(); err != nil { // I5
-		return mark, l.poison(fmt.Errorf("evlog: retain: %w: %w", errSyncDir, err))
-	}
-	return mark, nil
-}
-
-// sweepIndexes removes indexes of segments that were removed: a crash came
-// between the two, or a reader had the index open where that keeps a file. It
-// needs no sync: they are in nobody's way, and may come back.
-func sweepIndexes(l *Log, names []string, segments listing) {
-	if len(segments) == 0 {
-		return
-	}
-	for _, name := range names {
-		if base, ok := format.ParseIndexName(name); !ok || base >= segments[0] {
-			continue
-		}
-		if err := l.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.logger.Warn("index of a removed segment not removed; a later run will", "index", name, "err", err)
-		}
-	}
+	return mark, err
 }
 
 // tellRemoved tells of a segment that is gone.
