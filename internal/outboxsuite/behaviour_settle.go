@@ -108,7 +108,11 @@ func (e *env) beside(name string) *env {
 
 func (e *env) damaged(d damage) error {
 	clock := newTestClock()
-	box := e.openBox(e.db, &outbox.Options{Clock: clock})
+	opts := outbox.Options{Clock: clock}
+	if d.mend == "" {
+		opts.Clock = stoppedClock{clock} // what lasts is not waited for
+	}
+	box := e.openBox(e.db, &opts)
 	if err := e.put(box, "a"); err != nil {
 		return err
 	}

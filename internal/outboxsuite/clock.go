@@ -33,6 +33,11 @@ func (c *slowClock) Elapsed() time.Duration {
 	return c.testClock.Elapsed()
 }
 
+// stoppedClock has no time pass, though timers end.
+type stoppedClock struct{ *testClock }
+
+func (stoppedClock) Elapsed() time.Duration { return time.Hour }
+
 // stuckClock can be stuck: then no timer ends.
 type stuckClock struct {
 	*testClock
