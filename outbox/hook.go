@@ -73,6 +73,7 @@ func (b *Box) takeOver(ctx context.Context, hs evlog.HookState) (done taken, err
 	return done, err
 }
 
+// takeOverIn is takeOver within its transaction.
 func (b *Box) takeOverIn(ctx context.Context, t *tx, hs evlog.HookState) (taken, error) {
 	if err := tables.Check(t.ctx, t); err != nil {
 		return taken{}, err

@@ -14,16 +14,16 @@ const pruneEvery = time.Minute
 // pieces, one after each batch, because the application's writers and the next
 // batch wait meanwhile, and the WAL grows by what one transaction deletes.
 type pruning struct {
-	under bool          // a round is under way
-	until int64         // it deletes what was relayed before this millisecond
-	last  time.Duration // when one ended; 0: none has
+	underWay bool          // a round is
+	until    int64         // it deletes what was relayed before this millisecond
+	last     time.Duration // when one ended; 0: none has
 }
 
 // pruneDue reports whether there may be rows to delete.
 func (r *relay) pruneDue() bool {
 	keep := r.b.opts.KeepFor
 	switch {
-	case r.prunes.under, r.prunes.last == 0:
+	case r.prunes.underWay, r.prunes.last == 0:
 		return true
 	case keep == 0: // there was only what had been kept before
 		return false
@@ -37,8 +37,8 @@ func (r *relay) prune(ctx context.Context) error {
 	if !r.pruneDue() {
 		return nil
 	}
-	if p := &r.prunes; !p.under {
-		p.under, p.until = true, math.MaxInt64
+	if p := &r.prunes; !p.underWay {
+		p.underWay, p.until = true, math.MaxInt64
 		if keep := r.b.opts.KeepFor; keep > 0 {
 			p.until = r.b.clock.Now().Add(-keep).UnixMilli()
 		}

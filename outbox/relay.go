@@ -157,7 +157,7 @@ func (r *relay) loop(ctx context.Context) error {
 
 // rest comes after a step that has dealt with n rows.
 func (r *relay) rest(ctx context.Context, n int) error {
-	if n == 0 && (len(r.done.rows) > 0 || !r.prunes.under) {
+	if n == 0 && (len(r.done.rows) > 0 || !r.prunes.underWay) {
 		return r.idle(ctx)
 	}
 	return ctx.Err()

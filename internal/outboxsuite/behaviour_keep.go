@@ -6,12 +6,71 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/outbox"
 )
+
+// Rows are kept for a while after they were relayed, with their offsets.
+func behaveKeep(e *env) error {
+	clock := newTestClock()
+	uids := map[string]outbox.UID{}
+	var mu sync.Mutex // guards uids
+	box := e.openBox(e.db, &outbox.Options{
+		KeepFor: time.Hour, BatchRows: 2, Clock: clock,
+		Encode: func(r outbox.Row) (evlog.Record, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if old, ok := uids[string(r.Record.Value)]; ok && old != r.UID {
+				return r.Record, fmt.Errorf("another uid")
+			}
+			uids[string(r.Record.Value)] = r.UID
+			r.Record.Key = []byte(r.UID.String())
+			return r.Record, nil
+		},
+	})
+	log, err := e.tryLog(box, e.dir)
+	if err != nil {
+		return err
+	}
+	run := e.start(box, log)
+	if err := first(e.put(box, "a", "b", "c"), e.has("a", "b", "c"), e.drained()); err != nil {
+		return err
+	}
+	for rec, err := range log.Reader().Records(e.ctx, 0) {
+		if err != nil {
+			return err
+		}
+		uid := uids[string(rec.Value)]
+		at, found, err := outbox.FindRelayed(e.ctx, e.db, uid)
+		if err != nil || !found || at.Offset != rec.Offset || at.LogID != log.ID() || string(rec.Key) != uid.String() {
+			return wrongf("record %v: kept as %+v, %v, %v", rec, at, found, err)
+		}
+	}
+	clock.skip(2 * time.Hour)
+	none := func() bool {
+		s, err := outbox.ReadStatus(e.ctx, e.db)
+		return err == nil && s.Kept == 0
+	}
+	if !e.eventually(none) {
+		return wrongf("kept for ever")
+	}
+	// Without KeepFor what was kept before goes.
+	if err := first(e.put(box, "d"), e.has("a", "b", "c", "d"), e.drained(), run.end(), log.Close()); err != nil {
+		return err
+	}
+	if none() {
+		return wrongf("not kept")
+	}
+	run = e.start(e.box, e.openLog())
+	if !e.eventually(none) {
+		return wrongf("kept for ever, without KeepFor")
+	}
+	return run.end()
+}
 
 // Rows that were kept long enough are deleted also by a relay that always has
 // something to do, in pieces: twice the rows of a batch, and the bytes.
