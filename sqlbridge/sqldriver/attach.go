@@ -92,8 +92,12 @@ func checkAttach(ctx context.Context, dir string) (string, error) {
 }
 
 func attach(ctx context.Context, driverConn any, dir, name string) error {
-	c, ok := unwrapped(driverConn).(sqlite.ExecQuerierContext)
-	if _, ours := c.(sqlite.AuthorizerRegisterer); !ok || !ours {
+	inner, ours := unwrapped(driverConn)
+	if ours {
+		return notAllowed("attach: the connection is one of the driver evlog, which has its own log only; use one of modernc.org/sqlite")
+	}
+	c, ok := inner.(sqlite.ExecQuerierContext)
+	if _, known := c.(sqlite.AuthorizerRegisterer); !ok || !known {
 		return fmt.Errorf("sqldriver: attach: the connection is a %T, not one of modernc.org/sqlite", driverConn)
 	}
 	dir, err := checkAttach(ctx, dir)
@@ -115,12 +119,16 @@ func attach(ctx context.Context, driverConn any, dir, name string) error {
 	return nil
 }
 
-// unwrapped is the connection beneath the application's own wrappers.
-func unwrapped(c any) any {
+// unwrapped is the connection beneath the application's own wrappers, up to one of
+// this driver.
+func unwrapped(c any) (inner any, ours bool) {
 	for {
+		if _, ours := c.(*conn); ours {
+			return c, true
+		}
 		w, ok := c.(interface{ Unwrap() driver.Conn })
 		if !ok {
-			return c
+			return c, false
 		}
 		c = w.Unwrap()
 	}

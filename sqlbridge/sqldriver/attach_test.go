@@ -277,3 +277,45 @@ func TestAttach_NameInUse(t *testing.T) {
 	require.ErrorIs(t, pool.PingContext(t.Context()), evlog.ErrBadOptions)
 	require.NoError(t, pool.Close())
 }
+
+// Two logs on one connection, and the same one twice, are tables of their own.
+func TestAttach_Two(t *testing.T) {
+	p, other := someEvents(t), someEvents(t)
+	_, db := application(t)
+	c, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, sqldriver.Attach(t.Context(), c, p.dir, "a"))
+	require.NoError(t, sqldriver.Attach(t.Context(), c, other.dir, "b"))
+	require.NoError(t, sqldriver.Attach(t.Context(), c, p.dir, "again"))
+	l, err := evlog.Open(p.ctx, other.dir, nil)
+	require.NoError(t, err)
+	_, err = l.Append(p.ctx, evlog.Record{})
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.Equal(t, []string{"3|4|3"}, mustQuery(t, c, `SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b), (SELECT count(*) FROM again)`))
+	require.Equal(t, []string{"3"}, mustQuery(t, c, `SELECT count(*) FROM a JOIN b USING (offset) JOIN again USING (offset)`))
+	mustExec(t, c, `DROP TABLE again`)
+	require.Equal(t, []string{"3"}, mustQuery(t, c, `SELECT count(*) FROM a`))
+}
+
+// A connection of the driver has its own log and takes no other one, also behind
+// the wrappers of an application.
+func TestAttach_ToDriversOwn(t *testing.T) {
+	p := someEvents(t)
+	c, err := p.open(t, "").Conn(t.Context())
+	require.NoError(t, err)
+	defer c.Close()
+	err = sqldriver.Attach(t.Context(), c, p.dir, "e")
+	require.ErrorIs(t, err, sqldriver.ErrNotAllowed)
+	require.ErrorContains(t, err, "use one of modernc.org/sqlite")
+	require.NoError(t, c.Raw(func(driverConn any) error {
+		w, ok := driverConn.(interface{ Unwrap() driver.Conn })
+		require.True(t, ok, "what only modernc.org/sqlite has is beneath")
+		require.NotNil(t, w.Unwrap())
+		require.Implements(t, (*driver.Validator)(nil), driverConn)
+		require.True(t, driverConn.(driver.Validator).IsValid())
+		return nil
+	}))
+	require.Equal(t, []string{"3"}, mustQuery(t, c, `SELECT count(*) FROM log`))
+}

@@ -64,7 +64,7 @@ func (s *session) refuse(action sqlite.AuthorizerActionCode, arg1, arg2 string) 
 		}
 		return nil
 	case sqlite.AuthAttach, sqlite.AuthDetach:
-		return notAllowed("ATTACH and DETACH")
+		return notAllowed("ATTACH, DETACH and VACUUM")
 	case sqlite.AuthInsert:
 		if arg1 == tableLog {
 			s.inserts = true

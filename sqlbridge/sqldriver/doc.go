@@ -14,7 +14,9 @@
 //
 //	offset     INTEGER  the record's number; also the rowid
 //	ts_ms      INTEGER  its time in milliseconds since 1970
-//	time       TEXT     the same as 2026-09-20T03:00:00.123Z; NULL outside the years 0 to 9999
+//	time       TEXT     the same as 2026-09-20T03:00:00.123Z; NULL outside the years 0 to 9999.
+//	                    Scan takes it into a string; for a time.Time scan ts_ms, and use
+//	                    time.UnixMilli
 //	schema     INTEGER
 //	key        TEXT where it is valid UTF-8, so that it compares with texts; BLOB otherwise; NULL if empty
 //	value      the same; SQLite's functions take JSON apart. To them what is no JSON
@@ -78,8 +80,9 @@
 //
 // With mode=rw all connections of a DB share one writer; a second DB on the log,
 // also in the same process, gets evlog.ErrLocked. An INSERT gives key, value,
-// schema and ts_ms or time; without a time the log stamps it. LastInsertId is the
-// offset; what SQL has for it, last_insert_rowid and changes, is refused.
+// schema and ts_ms or time; key and value are texts or blobs, numbers are refused;
+// without a time the log stamps it. LastInsertId is the offset; what SQL has for
+// it, last_insert_rowid and changes, is refused.
 //
 // A transaction is one batch with one sync: COMMIT writes it and waits until it is
 // durable, and fails if that does. What a transaction has inserted can be read

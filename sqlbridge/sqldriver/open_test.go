@@ -1,7 +1,9 @@
 package sqldriver_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -190,4 +192,43 @@ func TestOpen_SinceConsumer(t *testing.T) {
 	require.Equal(t, []string{"20"}, mustQuery(t, db, `SELECT offset FROM log`))
 	require.NoError(t, store.Commit(p.ctx, "new", 0, 21))
 	require.Empty(t, mustQuery(t, db, `SELECT offset FROM log`))
+}
+
+// A statement is prepared with a context that has ended, or it is not; one that was
+// prepared long ago sees what came since.
+func TestPrepare(t *testing.T) {
+	p, db := writable(t)
+	ended, cancel := context.WithCancel(p.ctx)
+	cancel()
+	for _, q := range []string{`SELECT 1`, insertValue, `BEGIN`, `SELECT 1; SELECT 2`} {
+		_, err := db.PrepareContext(ended, q)
+		require.ErrorIs(t, err, context.Canceled, q)
+	}
+	reader := p.open(t, "")
+	count, err := reader.PrepareContext(p.ctx, `SELECT count(*) FROM log WHERE key = ?`)
+	require.NoError(t, err)
+	last, err := reader.PrepareContext(p.ctx, `SELECT value FROM log ORDER BY offset DESC LIMIT ?`)
+	require.NoError(t, err)
+	for i := range 300 {
+		mustExec(t, db, `INSERT INTO log (key, value) VALUES (?, ?)`, fmt.Sprint(i%3), fmt.Sprint(i))
+		var n int
+		require.NoError(t, count.QueryRowContext(p.ctx, "0").Scan(&n))
+		require.Equal(t, i/3+1, n)
+		var v string
+		require.NoError(t, last.QueryRowContext(p.ctx, 1).Scan(&v))
+		require.Equal(t, fmt.Sprint(i), v)
+	}
+	for limit, want := range map[any]int{0: 0, -1: 300, 1000: 300, "5": 5, 7.0: 7} {
+		rows, err := last.QueryContext(p.ctx, limit)
+		require.NoError(t, err)
+		n := 0
+		for rows.Next() {
+			n++
+		}
+		require.NoError(t, rows.Err())
+		require.NoError(t, rows.Close())
+		require.Equal(t, want, n, limit)
+	}
+	require.NoError(t, count.Close())
+	require.NoError(t, last.Close())
 }
