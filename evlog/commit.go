@@ -240,7 +240,7 @@ func (l *Log) publish() error {
 	l.closed.activeRecords.Store(int64(l.act.index.header.Records))
 	l.act.published = l.clock.Elapsed()
 	l.pub.set(p)
-	l.flush.nudge()
+	l.flush.published()
 	return nil
 }
 

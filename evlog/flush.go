@@ -25,6 +25,7 @@ type flusher struct {
 	kicked, nudged, full chan struct{} // each holds one signal
 	armed                atomic.Bool   // SyncInterval: a sync is planned
 	arming               chan struct{}
+	watching             atomic.Bool // DURABLE's own sync is planned
 }
 
 func (f *flusher) start(l *Log) {
@@ -45,8 +46,16 @@ func (f *flusher) stop() {
 // kick asks for a sync of everything accepted so far.
 func (f *flusher) kick() { signal(f.kicked) }
 
-// nudge says that something was published or a segment got its first record.
+// nudge says that the segment got its first record.
 func (f *flusher) nudge() { signal(f.nudged) }
+
+// published says that DURABLE was written, and plans its sync, unless one is
+// planned: waking the flusher for each commit would cost a part of the commit.
+func (f *flusher) published() {
+	if f.watching.CompareAndSwap(false, true) {
+		signal(f.nudged)
+	}
+}
 
 // retryLater says that the disk was full.
 func (f *flusher) retryLater() { signal(f.full) }
@@ -93,13 +102,15 @@ func (f *flusher) run(ctx context.Context) {
 			retry.clear()
 			f.sync(ctx)
 		case <-f.nudged:
-			if idle.c == nil {
+			if idle.c == nil && f.watching.Load() {
 				idle.set(clock, durableIdle)
 			}
 			f.planAge(&age)
 		case <-idle.c:
 			idle.clear()
+			f.watching.Store(false) // what is published from here on plans anew
 			if wait := f.syncDurable(ctx); wait > 0 {
+				f.watching.Store(true)
 				idle.set(clock, wait)
 			}
 		case <-age.c:
