@@ -5,6 +5,7 @@ package format
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/klauspost/crc32"
 )
@@ -83,16 +84,16 @@ func Size(keyLen, valueLen int) int64 { return HeaderSize + int64(keyLen) + int6
 
 // Append encodes a record behind dst. The caller has checked the limits.
 func Append(dst []byte, offset uint64, timeMS int64, schema uint16, key, value []byte) []byte {
-	start := len(dst)
-	dst = append(dst, make([]byte, HeaderSize)...)
-	dst = append(dst, key...)
-	dst = append(dst, value...)
+	start, size := len(dst), HeaderSize+len(key)+len(value)
+	dst = slices.Grow(dst, size)[:start+size]
 	b := dst[start:]
-	binary.LittleEndian.PutUint32(b[0:], uint32(len(b)-crcEnd))
+	binary.LittleEndian.PutUint32(b[0:], uint32(size-crcEnd))
 	binary.LittleEndian.PutUint64(b[8:], offset)
 	binary.LittleEndian.PutUint64(b[16:], uint64(timeMS))
 	binary.LittleEndian.PutUint16(b[24:], schema)
 	binary.LittleEndian.PutUint16(b[26:], uint16(len(key)))
+	copy(b[HeaderSize:], key)
+	copy(b[HeaderSize+len(key):], value)
 	binary.LittleEndian.PutUint32(b[4:], Checksum(b[crcEnd:]))
 	return dst
 }
