@@ -1,6 +1,8 @@
 package evlog
 
 import (
+	"sync/atomic"
+
 	"github.com/evlog-go/evlog/internal/format"
 )
 
@@ -32,9 +34,9 @@ type chunkEntry struct {
 
 // commit is the outcome of a chunk for those who wait for it.
 type commit struct {
-	done    chan struct{} // closed when err is final
-	err     error
-	callers int // how many joined; guarded by Log.mu until the chunk is taken
+	done chan struct{} // closed when err is final
+	err  error
+	led  atomic.Bool // somebody is after the turn for all who wait for it
 }
 
 func (c *commit) finish(err error) {

@@ -2,7 +2,6 @@ package evlog
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -29,7 +28,6 @@ func (l *Log) commit(sync bool) (err error) {
 }
 
 func (l *Log) commitChunks(chunks []*chunk, sync bool) error {
-	l.act.lastSize = 0
 	full := l.writeAll(chunks)
 	if full != nil && !diskFull(full) {
 		return full
@@ -54,6 +52,7 @@ func (l *Log) take() ([]*chunk, error) {
 		chunks = append(chunks, l.cur)
 	}
 	l.queue, l.cur = nil, nil
+	l.act.gathering.covered += l.joined.Swap(0)
 	return chunks, nil
 }
 
@@ -78,7 +77,7 @@ func (l *Log) settle(chunks []*chunk, err *error) {
 			left = append(left, c) // enqueued records that the disk had no room for
 		default:
 			c.reset()
-			if len(l.spare) < 4 && cap(c.buf) <= 2*chunkBytes {
+			if len(l.spare) < 4 && cap(c.buf) <= 2*chunkBytes || len(l.spare) == 0 && int64(cap(c.buf)) <= l.opts.BufferBytes {
 				l.spare = append(l.spare, c)
 			}
 		}
@@ -138,7 +137,6 @@ func (l *Log) writeChunk(c *chunk) error {
 		l.written(c)
 	}
 	if c.commit != nil {
-		a.lastSize += c.commit.callers
 		a.waiting = append(a.waiting, c.commit)
 		c.commit = nil
 	}
@@ -207,8 +205,8 @@ func (l *Log) syncAndPublish() error {
 			return l.poison(fmt.Errorf("evlog: sync segment %d: %w", a.base, err))
 		}
 		a.unsynced = false
-		a.lastSync = l.clock.Elapsed() - start
-		l.countSync(a.lastSync)
+		a.gathering.sync = l.clock.Elapsed() - start
+		l.countSync(a.gathering.sync)
 	}
 	if l.position() != l.pub.load() {
 		if err := l.publish(); err != nil {
@@ -218,7 +216,9 @@ func (l *Log) syncAndPublish() error {
 	if err := l.failure(); err != nil {
 		return err // the zeroer's sync failed meanwhile: acknowledge nothing (I5)
 	}
+	a.gathering.expect(l.joined.Load())
 	l.finishWaiting(nil)
+	a.gathering.told = time.Now() // waking them has taken its time
 	return nil
 }
 
@@ -261,30 +261,6 @@ func (l *Log) countSync(d time.Duration) {
 	l.stats.SyncTime += d
 	l.mu.Unlock()
 }
-
-// gather waits a moment for the callers that the last commit released: they
-// are about to append again, and would otherwise miss the sync that starts now.
-// It ends when as many have joined as last time, and at the latest after a
-// part of the time that a sync takes.
-func (l *Log) gather(c *commit) {
-	want := l.act.lastSize
-	if want < 2 {
-		return
-	}
-	limit := min(l.act.lastSync/4, maxGather)
-	start := time.Now()
-	for {
-		l.mu.Lock()
-		joined := c.callers
-		l.mu.Unlock()
-		if joined >= want || time.Since(start) >= limit {
-			return
-		}
-		runtime.Gosched()
-	}
-}
-
-const maxGather = 500 * time.Microsecond
 
 // checkChunk tests a chunk before it is written (I3).
 func (l *Log) checkChunk(c *chunk) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -48,6 +49,8 @@ type Log struct {
 	meta       *meta
 	noRoom     error // why the last roll did not happen; nil if it did
 
+	joined atomic.Int64 // callers who wait for a chunk that no turn has taken; changed under mu
+
 	closed closedSegments
 
 	dead chan struct{} // closed when the log is poisoned
@@ -79,8 +82,7 @@ type active struct {
 	unsynced  bool   // some bytes below pos were not synced yet
 	waiting   []*commit
 	durable   durableFile
-	lastSize  int // callers in the group committed last
-	lastSync  time.Duration
+	gathering gathering
 	published time.Duration // when, by Clock.Elapsed
 
 	indexMu sync.Mutex // guards index and began: readers and the flusher look too
@@ -304,6 +306,7 @@ func (l *Log) finishWaiting(err error) {
 		c.finish(err)
 	}
 	l.act.waiting = l.act.waiting[:0]
+	l.act.gathering.covered = 0
 }
 
 // poisonUnless turns a panic, or a runtime.Goexit out of a caller's hook, into a

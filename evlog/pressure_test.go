@@ -102,6 +102,34 @@ func TestContext_EndsAfterAcceptance(t *testing.T) {
 	}
 }
 
+// One of those who wait for a commit does it for all. When that one gives up, the
+// others must not wait for ever.
+func TestContext_EndsOfWhoCommitsForOthers(t *testing.T) {
+	for _, policy := range []evlog.SyncPolicy{evlog.SyncAlways, evlog.SyncFlush} {
+		t.Run(policy.String(), func(t *testing.T) {
+			s := newStopper(vfs.OpSyncData)
+			p := onFS(t, vfs.Inject(vfs.NewMem(), s.hook))
+			l := p.open(t, &evlog.Options{Sync: policy})
+			defer s.release()
+			s.stop()
+			busy := goAppend(p.ctx, l, rec("k", "in the sync"))
+			inTime(t, "the sync", s.reached)
+
+			ctx, cancel := context.WithCancel(p.ctx)
+			first := goAppend(ctx, l, rec("k", "first"))
+			soon(t, "the first is accepted", func() bool { return l.Stats().Records == 2 })
+			second := goAppend(p.ctx, l, rec("k", "second"))
+			soon(t, "the second is accepted", func() bool { return l.Stats().Records == 3 })
+			cancel()
+			require.ErrorIs(t, inTime(t, "the first", first).err, evlog.ErrUnconfirmed)
+			s.release()
+			require.NoError(t, inTime(t, "the one in the sync", busy).err)
+			require.NoError(t, inTime(t, "the second", second).err)
+			sameRecs(t, recsAt(0, rec("k", "in the sync"), rec("k", "first"), rec("k", "second")), p.all(t))
+		})
+	}
+}
+
 func TestContext_FlushGivesUp(t *testing.T) {
 	s := newStopper(vfs.OpSyncData)
 	p := onFS(t, vfs.Inject(vfs.NewMem(), s.hook))
