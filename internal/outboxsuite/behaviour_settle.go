@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -181,8 +182,9 @@ func behaveFullDatabase(e *env) error {
 	clock := newTestClock()
 	appended := make(chan error, 100)
 	var log *evlog.Log
+	var armed atomic.Bool // before that the database may be locked at times
 	box := e.openBox(e.db, &outbox.Options{Clock: clock, OnEvent: func(ev outbox.Event) {
-		if ev.Kind == outbox.EventRetry || ev.Kind == outbox.EventResolved {
+		if armed.Load() && (ev.Kind == outbox.EventRetry || ev.Kind == outbox.EventResolved) {
 			ctx, cancel := context.WithTimeout(e.ctx, e.patience)
 			defer cancel()
 			_, err := log.Append(ctx, evlog.Record{Value: []byte(ev.Kind.String())})
@@ -194,7 +196,10 @@ func behaveFullDatabase(e *env) error {
 		return err
 	}
 	full := execute(refuseSettling("database or disk is full"))
-	damaged := e.afterIntent(func() error { return full(e) })
+	damaged := e.afterIntent(func() error {
+		armed.Store(true)
+		return full(e)
+	})
 	run := e.start(box, log)
 	stopSkipping := clock.run()
 	defer func() { stopSkipping() }()
@@ -249,7 +254,7 @@ func behaveBroken(with *env) error {
 
 func (e *env) brokenOnce(refused int64) error {
 	b := newBreaker(e)
-	box := e.openBox(b.db, nil)
+	box := e.openBox(b.db, &outbox.Options{Clock: stoppedClock{newTestClock()}}) // it does not give up
 	log, err := e.tryLog(box, e.dir)
 	if err != nil {
 		return err
