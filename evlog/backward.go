@@ -58,7 +58,7 @@ func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(
 		if !ok {
 			return nil
 		}
-		if _, skips, err := w.skips(base, segments); err != nil {
+		if _, skips, err := w.skips(ctx, base, segments); err != nil {
 			return err
 		} else if skips {
 			before = base
@@ -80,11 +80,38 @@ func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(
 			}
 			continue
 		}
-		if before, err = w.segmentBackward(ctx, before, floor, yield); err != nil {
+		active := w.key != nil && base == w.limit.Base
+		if active {
+			if before, err = w.belowNewest(ctx, before); err != nil {
+				return err
+			}
+			if before <= floor {
+				return nil
+			}
+		}
+		before, err = w.segmentBackward(ctx, before, floor, yield)
+		if active && (err == nil || err == errStopped) && (before == base || w.validEnd()-w.fr.pos >= searchedFar) {
+			w.seg.searched.Store(true)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// belowNewest moves before down to behind the newest record of the segment entered
+// that can have the key wanted, where that is remembered.
+func (w *walker) belowNewest(ctx context.Context, before uint64) (uint64, error) {
+	pos, found, known, err := w.r.newestIn(ctx, w.seg, w.key.hash, w.validEnd())
+	if err != nil || !known || !found {
+		return before, err
+	}
+	var b [format.HeaderSize]byte
+	if err := readFull(w.seg.f, b[:], pos); err != nil {
+		return before, err
+	}
+	return min(before, format.ParseHeader(b[:]).Offset+1), nil
 }
 
 // listActive lists the directory, in which the segment that DURABLE names must

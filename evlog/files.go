@@ -22,6 +22,8 @@ type segFile struct {
 	f    vfs.File
 	refs int // guarded by Reader.mu
 
+	searched atomic.Bool // for a key, and far, while it was active
+
 	named atomic.Uint64 // durableSource.changes, +1, when the name was last found to lead here; 0: unknown
 
 	mu     sync.Mutex // guards the rest

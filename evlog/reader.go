@@ -29,6 +29,7 @@ type Reader struct {
 	opts   ReaderOptions
 
 	visited atomic.Uint64
+	active  activeKeys
 
 	mu       sync.Mutex // guards the rest
 	segments listing    // the directory as last listed

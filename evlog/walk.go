@@ -169,12 +169,16 @@ func (w *walker) find(ctx context.Context) error {
 // first segment from base on that may hold it.
 func (w *walker) enterNext(ctx context.Context, base uint64, segments listing) error {
 	for {
-		above, skips, err := w.skips(base, segments)
+		above, skips, err := w.skips(ctx, base, segments)
 		if err != nil {
 			return err
 		}
 		if !skips {
 			return w.enter(base, segments)
+		}
+		if above >= w.limit.NextOffset {
+			w.next = max(w.next, above)
+			return nil // nothing is left
 		}
 		if err := ctx.Err(); err != nil {
 			return err

@@ -29,7 +29,7 @@ func BenchmarkLatest(b *testing.B) {
 				_, err := l.Reindex(background, nil)
 				require.NoError(b, err)
 				r := readerOf(b, l, dir, reader)
-				turns.Take(b, 0, latestSide(b, r, int(segmentBytes/limit.RecordSize(100))), scanForKey(b, r, n))
+				turns.Take(b, 0, latestSide(b, r, int(segmentBytes/limit.RecordSize(100))), scanForKey(b, r, &n))
 			})
 		}
 	}
@@ -72,7 +72,7 @@ func latestSide(b *testing.B, r *evlog.Reader, n int) *turns.Side {
 
 // scanForKey reads the whole log and compares each key: what a look-up takes
 // without a filter.
-func scanForKey(b *testing.B, r *evlog.Reader, n int) *turns.Side {
+func scanForKey(b *testing.B, r *evlog.Reader, n *int) *turns.Side {
 	s := &turns.Side{Name: "scan", Ops: 1}
 	s.Run = func(int) {
 		found, seen := 0, 0
@@ -85,9 +85,37 @@ func scanForKey(b *testing.B, r *evlog.Reader, n int) *turns.Side {
 			}
 			seen++
 		}
-		if found != 1 || seen != n {
+		if found != 1 || seen != *n {
 			b.Fatal(found, seen)
 		}
 	}
 	return s
+}
+
+// BenchmarkLatestActive looks up a key that was set once in an active segment of 64
+// MiB of other keys, and one that nobody has, while records are appended in
+// between: beside a scan of that segment.
+func BenchmarkLatestActive(b *testing.B) {
+	const segmentBytes = 64 << 20
+	for _, reader := range []string{"own", "other"} {
+		b.Run("value=100B/reader="+reader, func(b *testing.B) {
+			dir := b.TempDir()
+			l := openLog(b, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: 2 * segmentBytes})
+			n := int(segmentBytes / limit.RecordSize(100))
+			fillKeys(b, l, n)
+			r := readerOf(b, l, dir, reader)
+			s := latestSide(b, r, n/100) // near the beginning
+			look := s.Run
+			s.Run = func(ops int) {
+				for range ops {
+					_, err := l.Append(background, limit.Records(1, 100)...)
+					require.NoError(b, err)
+					n++
+					look(1)
+				}
+			}
+			s.ByLatency = true
+			turns.Take(b, 0, s, scanForKey(b, r, &n))
+		})
+	}
 }
