@@ -1,12 +1,14 @@
 package evlog_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,4 +187,49 @@ func TestBounds_MemoryOfALongScan(t *testing.T) {
 	if !invariant.Enabled { // the checks of that tag allocate
 		require.Less(t, after.Mallocs-before.Mallocs, uint64(n/10), "nothing is allocated for each record")
 	}
+}
+
+// A follower that waits keeps no buffer: any number of them may. (I10)
+func TestBounds_MemoryOfWaitingFollowers(t *testing.T) {
+	const followers, perFollower = 100, 64 << 10
+	p, _ := inMem(t)
+	l := p.open(t, nil)
+	records := make([]evlog.Record, 300)
+	for i := range records {
+		records[i].Value = make([]byte, 1000) // more than a reader takes from the file at once
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	var reading, all sync.WaitGroup
+	before := liveHeap()
+	for range followers {
+		reading.Add(1)
+		all.Go(func() {
+			for rec, err := range l.Reader().Follow(ctx, 0) {
+				if err != nil {
+					return
+				}
+				if rec.Offset == uint64(len(records)-1) {
+					reading.Done()
+				}
+			}
+		})
+	}
+	first, err := l.Append(p.ctx, records...)
+	require.NoError(t, err)
+	require.Zero(t, first)
+	reading.Wait()
+	// The last ones are on their way to where they wait.
+	require.Eventually(t, func() bool { return liveHeap() < before+followers*perFollower },
+		time.Minute, 10*time.Millisecond, "heap before %d", before)
+	cancel()
+	all.Wait()
+}
+
+// liveHeap is what is reachable now: pools are emptied by the second collection.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

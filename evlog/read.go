@@ -160,6 +160,7 @@ func (w *walker) cut(batch *[batchRecords]Record, run []byte) (n int, rest []byt
 
 // await waits until there is more than the limit, and moves it up.
 func (w *walker) await(ctx context.Context, wait func(context.Context, uint64) error) error {
+	w.fr.release() // any number may wait, for any time; what is unread is read again
 	for {
 		if err := wait(ctx, w.limit.NextOffset); err != nil {
 			return err
