@@ -20,7 +20,7 @@ BASHDIR ?= $(DATADIR)/bash-completion/completions
 ZSHDIR  ?= $(DATADIR)/zsh/site-functions
 FISHDIR ?= $(DATADIR)/fish/vendor_completions.d
 
-.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs curves curves-draw scale golden check soak
+.PHONY: build evlog man completions install uninstall release test race crash fuzz lint cover bench bench-compare bench-rivals bench-rivals-programs curves curves-draw scale profile golden check soak
 
 build: evlog ## everything, and the command into dist/
 	$(GO) build ./...
@@ -102,6 +102,15 @@ curves-draw: ## draws the curves again, from docs/performance/*.tsv
 
 scale: ## logs of unusual size: SCALE=large, segments, readers, record or all
 	$(GO) run ./internal/bench/scale $(SCALE)
+
+profile: ## where the processor time and the allocations of appending, scanning and following are, into dist/profile/
+	mkdir -p dist/profile
+	@for p in append1 append64 enqueue scan follow; do \
+		$(GO) test -run '^$$' -bench "^BenchmarkProfile/$$p$$" -benchtime $(COUNT)x -o dist/profile/bench.test \
+			-cpuprofile dist/profile/$$p.cpu -memprofile dist/profile/$$p.mem -memprofilerate 1024 ./internal/bench || exit 1; \
+		$(GO) tool pprof -top -nodecount 12 dist/profile/bench.test dist/profile/$$p.cpu; \
+		$(GO) tool pprof -top -sample_index alloc_space -nodecount 8 dist/profile/bench.test dist/profile/$$p.mem; \
+	done
 
 golden: ## the logs that earlier versions wrote are still read as they were
 	$(GO) test -count=1 -run 'Golden' ./evlog/... ./cmd/...

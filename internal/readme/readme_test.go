@@ -218,7 +218,7 @@ var link = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 // Links between the pages lead somewhere.
 func TestPages_Links(t *testing.T) {
-	for _, page := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/FORMAT.md", "docs/DESIGN.md", "testdata/events/README.md"} {
+	for _, page := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/FORMAT.md", "docs/DESIGN.md", "docs/PERFORMANCE.md", "testdata/events/README.md"} {
 		content, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(string(content), -1) {

@@ -14,7 +14,8 @@
 //	          which only the headers are on disk: the rest are holes. The last 64
 //	          segments, 4 GiB, are records of 100 B, and real
 //	segments  100,000 segments of eight records of 100 B, all real
-//	readers   1,000 readers beside a writer: 500 read the log once, 500 follow
+//	readers   1,000 readers beside a writer: all follow, or 500 follow and 500 read the
+//	          log once at the same time
 //	record    a record of 1 GiB less one byte
 //
 // Each step is a process of its own, so that its memory is its own. All times are of
@@ -53,8 +54,9 @@ var scenarios = []scenario{
 	{"segments", buildSegments, wholeLog},
 	{"readers", buildReaders, []step{
 		{"writer alone", writerAlone},
-		{"1,000 readers in the writer's process", readersWithin},
-		{"1,000 readers in four other processes", readersBeside},
+		{"1,000 followers in the writer's process", followersWithin},
+		{"500 followers and 500 scans in the writer's process", readersWithin},
+		{"500 followers and 500 scans in four other processes", readersBeside},
 	}},
 	{"record", nil, []step{
 		{"append", recordAppend},

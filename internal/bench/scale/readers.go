@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	allReaders      = 1000 // half of them read the log once, half follow
+	allReaders      = 1000 // half of them follow, half read the log once, or all follow
 	readerProcesses = 4
 	writerCallers   = 8
 	writerAppends   = 8000 // in all
@@ -70,10 +70,16 @@ func monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-func readersWithin(s *session) {
+func followersWithin(s *session) { s.within(false) }
+func readersWithin(s *session)   { s.within(true) }
+
+func (s *session) within(scanning bool) {
 	l := s.open()
 	from := l.Stats().NextOffset
-	crowd := newCrowd(l.Reader(), s.readers(), from)
+	crowd := newCrowd(from)
+	for i := range s.readers() {
+		crowd.add(l.Reader(), i%2 == 0 || !scanning)
+	}
 	crowd.following.Wait()
 	s.memory("with all readers waiting")
 	crowd.begin()
@@ -141,7 +147,7 @@ func (s *session) followMany() {
 	from, err := strconv.ParseUint(s.args[0], 10, 64)
 	check(err)
 	n := s.readers() / readerProcesses
-	crowd := &crowd{from: from, start: make(chan struct{})}
+	crowd := newCrowd(from)
 	var readers []*evlog.Reader
 	for i := range n {
 		r, err := evlog.OpenReader(background, s.dir, nil)
@@ -179,13 +185,7 @@ type crowd struct {
 	lat turns.Latencies
 }
 
-func newCrowd(r *evlog.Reader, n int, from uint64) *crowd {
-	c := &crowd{from: from, start: make(chan struct{})}
-	for i := range n {
-		c.add(r, i%2 == 0)
-	}
-	return c
-}
+func newCrowd(from uint64) *crowd { return &crowd{from: from, start: make(chan struct{})} }
 
 func (c *crowd) add(r *evlog.Reader, follows bool) {
 	if follows {
@@ -200,7 +200,7 @@ func (c *crowd) add(r *evlog.Reader, follows bool) {
 
 // follow takes the time of each record, from before its append was called to here.
 func (c *crowd) follow(r *evlog.Reader) {
-	lat := make(turns.Latencies, 0, writerAppends)
+	var lat turns.Latencies
 	next := c.from - 1 // one that is there, so that it is known to follow
 	for rec, err := range r.Follow(background, next) {
 		if err != nil {
@@ -221,6 +221,7 @@ func (c *crowd) follow(r *evlog.Reader) {
 			c.lat = append(c.lat, lat...)
 			c.mu.Unlock()
 			c.seen.Done()
+			lat = nil
 		}
 	}
 }
@@ -250,6 +251,7 @@ func (c *crowd) finish(s *session) {
 	c.seen.Wait()
 	s.row("a record seen after the call of its append, p50", rounded(c.lat.Percentile(50)),
 		fmt.Sprintf("p99 %s, slowest %s, of %d times", rounded(c.lat.Percentile(99)), rounded(slices.Max(c.lat)), len(c.lat)))
+	c.lat = nil // it would count as memory of the readers
 	c.scans.Wait()
 	s.row("the readers' own reading ended later by", rounded(time.Since(start)),
 		fmt.Sprintf("%.1f million records in all", float64(c.scanned.Load())/1e6))
