@@ -18,7 +18,7 @@ import (
 func all() []rival { return append([]rival{least, self}, rivals...) }
 
 // leftOut says which systems are not measured, and why.
-var leftOut = []string{"klevdb: the module proxy did not have github.com/klev-dev/klevdb when this was written"}
+var leftOut = []string{"klevdb: its module could not be fetched when this was written"}
 
 // result is a row of the table.
 type result struct {
