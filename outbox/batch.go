@@ -33,7 +33,7 @@ func (r *relay) read(ctx context.Context) (rows []readRow, err error) {
 	}
 	limit := noLimit
 	if !r.b.encodes { // into something smaller, perhaps
-		limit = blobLimit{key: evlog.MaxKeyBytes, both: r.log.MaxRecordBytes()}
+		limit = blobSizes{evlog.MaxKeyBytes, r.log.MaxRecordBytes()}
 	}
 	err = r.use(ctx, func(s *session) error {
 		// Before the rows: what is committed in between must not be missed. It takes
@@ -78,8 +78,8 @@ func (r *relay) encode(rows []readRow) (b batch, bad []unfit) {
 // recordOf is the record of a row, or why the log would refuse it.
 func (r *relay) recordOf(row readRow) (evlog.Record, error) {
 	most := r.log.MaxRecordBytes()
-	if row.unread {
-		return evlog.Record{}, tooLarge(row.keyBytes, row.valueBytes, most)
+	if row.large != nil {
+		return evlog.Record{}, tooLarge(row.large.key, row.large.value, most)
 	}
 	rec, err := r.encodeRow(row.Row)
 	if err == nil {

@@ -37,38 +37,33 @@ type Row struct {
 // readRow is a row as it was read.
 type readRow struct {
 	Row
-	keyBytes, valueBytes int64
-	unread               bool // key and value: they are above the limit
+	large *blobSizes // one is above the limit, and was not read; nil: neither
 }
 
-// blobLimit bounds what is read of a row: who inserts in another language can put
-// a gigabyte there, which no log takes.
-type blobLimit struct{ key, both int64 }
+type blobSizes struct{ key, value int64 }
 
-var noLimit = blobLimit{math.MaxInt64, math.MaxInt64}
+// noLimit is for those who want whatever is there. Without one, who inserts in
+// another language can have the relay read a gigabyte, which no log takes.
+var noLimit = blobSizes{math.MaxInt64, math.MaxInt64}
 
 // rowsQuery has ?1 and ?2 for the limit. SQLite knows the length of a blob without
 // reading it, and reads it only where the CASE comes to it.
-const (
-	rowsQuery = `SELECT id, uid, schema, ts_ms, attempts, parked, dedupe, ` + keyBytes + `, ` + valueBytes + `,
-		CASE WHEN ` + isRead + ` THEN key END, CASE WHEN ` + isRead + ` THEN value END FROM main.evlog_outbox `
-	keyBytes   = `coalesce(length(key), 0)`
-	valueBytes = `coalesce(length(value), 0)`
-	isRead     = keyBytes + ` <= ?1 AND ` + keyBytes + ` + ` + valueBytes + ` <= ?2`
-)
+const rowsQuery = `SELECT id, uid, schema, ts_ms, attempts, parked, dedupe,
+	CASE WHEN length(key) > ?1 THEN NULL ELSE key END, CASE WHEN length(value) > ?2 THEN NULL ELSE value END,
+	CASE WHEN length(key) > ?1 OR length(value) > ?2 THEN coalesce(length(key), 0) || ' ' || coalesce(length(value), 0) END
+	FROM main.evlog_outbox `
 
 // scanner reads the columns of rowsQuery. The bytes of many rows lie in common
 // blocks, which are not used again.
 type scanner struct {
-	limit           blobLimit
-	uid, key, value sql.RawBytes
-	parked, dedupe  sql.NullString
-	block           []byte
+	uid, key, value, sizes sql.RawBytes
+	parked, dedupe         sql.NullString
+	block                  []byte
 }
 
 func (s *scanner) scan(rows *sql.Rows) (r readRow, err error) {
 	var schema, ms, attempts int64
-	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &r.keyBytes, &r.valueBytes, &s.key, &s.value)
+	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &s.key, &s.value, &s.sizes)
 	if err != nil {
 		return r, err
 	}
@@ -76,8 +71,15 @@ func (s *scanner) scan(rows *sql.Rows) (r readRow, err error) {
 		return r, fmt.Errorf("row %d: a uid of %d bytes", r.ID, len(s.uid))
 	}
 	copy(r.UID[:], s.uid)
-	r.unread = r.keyBytes > s.limit.key || r.keyBytes+r.valueBytes > s.limit.both
-	r.Record = evlog.Record{Schema: uint16(schema), Time: timeOf(ms), Key: s.keep(s.key), Value: s.keep(s.value)}
+	r.Record = evlog.Record{Schema: uint16(schema), Time: timeOf(ms)}
+	if len(s.sizes) == 0 {
+		r.Record.Key, r.Record.Value = s.keep(s.key), s.keep(s.value)
+	} else {
+		r.large = new(blobSizes)
+		if _, err := fmt.Sscan(string(s.sizes), &r.large.key, &r.large.value); err != nil {
+			return r, fmt.Errorf("row %d: sizes %q: %w", r.ID, s.sizes, err)
+		}
+	}
 	r.Attempts, r.Parked, r.DedupeKey = int(attempts), s.parked.String, s.dedupe.String
 	return r, nil
 }
@@ -118,13 +120,13 @@ func timeOf(ms int64) time.Time {
 // queryRows reads rows until there are no more or full says so. where goes on the
 // query, from ?3 on. Each statement is read to its end or closed, so that no read
 // transaction stays open.
-func queryRows(ctx context.Context, q DBTX, full func(readRow) bool, limit blobLimit, where string, args ...any) error {
-	rows, err := q.QueryContext(ctx, rowsQuery+where, append([]any{limit.key, limit.both}, args...)...)
+func queryRows(ctx context.Context, q DBTX, full func(readRow) bool, limit blobSizes, where string, args ...any) error {
+	rows, err := q.QueryContext(ctx, rowsQuery+where, append([]any{limit.key, limit.value}, args...)...)
 	if err != nil {
 		return tables.Error(err)
 	}
 	defer func() { _ = rows.Close() }()
-	s := scanner{limit: limit}
+	var s scanner
 	for rows.Next() {
 		r, err := s.scan(rows)
 		if err != nil {
