@@ -36,9 +36,11 @@ type CompactOptions struct {
 	// which a new record came above its end, in a segment that was closed
 	// meanwhile, and for whose sake the one below its end was removed.
 	MinLag time.Duration
-	// MemoryBytes bounds the map of keys, which takes 24 bytes a key, and a
-	// third more for room. More keys than fit are done in more passes, each of
-	// which reads the log above what it cleans. Default 64 MiB; from 1.
+	// MemoryBytes bounds what is remembered of keys: 24 bytes a key, a third more
+	// for room, and an eighth of all for which records go, so that 64 MiB are for
+	// 1.8 million keys. More keys than fit are done in more passes, each of which
+	// reads the log above what it cleans. Up to 9 MiB come on top, for buffers and
+	// the key filter of a copy. Default 64 MiB; from 1.
 	MemoryBytes int64
 	// BytesPerSecond bounds what is read and written in a second. Default 32
 	// MiB; negative is no bound.
@@ -47,8 +49,10 @@ type CompactOptions struct {
 	DryRun bool
 	// Progress is called with the work done and the work there is, in bytes: for
 	// each MiB, or each hundredth of the work where that is less, and when all of
-	// it is done, with done equal to total. Not where there was nothing to do.
-	// The compaction waits for it. Nil is none.
+	// it is done, with done equal to total. Not where there was nothing to do, and
+	// not while small segments that have not changed are merged, before that last
+	// call. It is called on the goroutine of Compact, which waits for it and holds
+	// no lock then: it may call the log. Nil is none.
 	Progress func(done, total int64)
 }
 
@@ -296,12 +300,12 @@ func (c *compaction) refuse(s *closedSegment, pos int64, offset uint64, err erro
 	if c.log == nil {
 		return nil
 	}
-	return c.note(s, format.Refused)
+	return c.note(context.Background(), s, format.Refused) // which reads nothing
 }
 
 // note stores in the index of a segment that it was cleaned, or why it was not.
 // An index is derived data: what cannot be stored is found out again.
-func (c *compaction) note(s *closedSegment, cleanedMS int64) error {
+func (c *compaction) note(ctx context.Context, s *closedSegment, cleanedMS int64) error {
 	f, err := openSegment(c.dir, s.base)
 	if gone(err) {
 		s.gone = true // by retention
@@ -322,12 +326,15 @@ func (c *compaction) note(s *closedSegment, cleanedMS int64) error {
 	}
 	err = set()
 	if noIndex(err) && cleanedMS > 0 {
-		if err = l.rebuildIndex(context.Background(), f, s.base, nil); err == nil {
+		if err = l.rebuildIndex(ctx, f, s.base, &c.work); err == nil {
 			err = set()
 		}
 	}
 	if err != nil && l.poisoned() {
 		return l.failure()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if err != nil {
 		c.logger.Warn("not noted in the index", "segment", s.base, "err", err)

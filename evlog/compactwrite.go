@@ -147,7 +147,7 @@ func (c *compaction) finish(ctx context.Context, at, next turn) (turn, error) {
 	o := c.out
 	if o == nil {
 		if cleaned != s.cleanedMS && c.log != nil {
-			if err := c.note(s, cleaned); err != nil {
+			if err := c.note(ctx, s, cleaned); err != nil {
 				return next, err
 			}
 		}

@@ -89,7 +89,7 @@ func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
 	w.ahead = lookUpBytes
 	_, rec, err := w.step(ctx)
 	if err == io.EOF {
-		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
+		return Record{}, nothingFrom(offset, w.r.lowest(), w.limit.NextOffset)
 	}
 	if err != nil {
 		return Record{}, err
@@ -100,3 +100,12 @@ func (w *walker) first(ctx context.Context, offset uint64) (Record, error) {
 // lookUpBytes is what a look-up reads: a little more than the distance of two
 // index entries, so that the record at its end is mostly in the same read.
 const lookUpBytes = format.IndexBlockSize + 1<<10
+
+// nothingFrom says why there is no record at or after an offset, in a log that has
+// the offsets from first to next.
+func nothingFrom(offset, first, next uint64) error {
+	if first >= next && next > 0 {
+		return fmt.Errorf("evlog: get offset %d: %w: the log holds none any more, and its next offset is %d", offset, ErrNotFound, next)
+	}
+	return fmt.Errorf("evlog: get offset %d: %w: the next offset is %d", offset, ErrNotFound, next)
+}

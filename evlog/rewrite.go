@@ -35,6 +35,7 @@ type segmentCopy struct {
 	unsynced int64
 	stepwise bool // sync every syncStep
 	pace     func(n int64) error
+	work     *pacer
 }
 
 // newCopy starts a copy of the segment with this base.
@@ -46,7 +47,7 @@ func (c *compaction) newCopy(ctx context.Context, base uint64) (*segmentCopy, er
 	}
 	s := &segmentCopy{
 		l: c.log, base: base, f: f, buf: make([]byte, 0, rewriteBytes), stepwise: c.opts.BytesPerSecond > 0,
-		pace: func(n int64) error { return c.pace(ctx, n) },
+		pace: func(n int64) error { return c.pace(ctx, n) }, work: &c.work,
 	}
 	if c.hashes == nil {
 		records := uint64(0)
@@ -188,7 +189,7 @@ func (c *segmentCopy) finish(ctx context.Context, closedMS int64) error {
 }
 
 func (c *segmentCopy) buildIndex(ctx context.Context) error {
-	x, err := writeFacts(ctx, c.l.dir, c.f, c.facts, "copy", nil)
+	x, err := writeFacts(ctx, c.l.dir, c.f, c.facts, "copy", c.work)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -28,7 +28,7 @@ was deleted; --grace 0 drops it at once. A damaged segment is left as it is, and
 told, and no tombstone above it goes.
 
   --roll      closes the active segment first, so that it is compacted too
-  --memory N  for the keys, 32 bytes each; more keys than fit take more passes
+  --memory N  for the keys, 37 bytes each; more keys than fit take more passes
 
 With --dry-run it says what would go and why, takes no lock and changes nothing.
 
@@ -91,7 +91,7 @@ func (c *compactCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dryRun && c.roll {
-		return usagef(cmd, "--roll changes the log, --dry-run does not")
+		return usagef(cmd, "--roll changes the log, --dry-run does not: what it says is of the segments that are closed")
 	}
 	rep, err := c.compact(cmd.Context(), dir)
 	if rep == nil {

@@ -21,10 +21,10 @@ that process lives.
 
 With --json: one object with path, id, format, created, first_offset,
 next_offset (the offset after the last durable record), records, holes,
-segments, bytes (all files, as retention counts), oldest, newest, config (segment_bytes,
-segment_age_ms, index_bytes, sync, sync_interval_ms, the limits of retention, 0
-where there is none: max_age_ms, max_bytes, max_records, hold_for, hold_bytes,
-hold_age_ms, and of compaction compact, min_dirty_ratio, min_lag_ms,
+segments, bytes (all files, as retention counts), oldest, newest, config
+(segment_bytes, segment_age_ms, index_bytes, sync, sync_interval_ms, the limits
+of retention, 0 where there is none: max_age_ms, max_bytes, max_records,
+hold_for, hold_bytes, hold_age_ms, and of compaction compact, min_dirty_ratio, min_lag_ms,
 tombstone_grace_ms), holds (for whom segments stay that are due for removal:
 name, from_offset, segments, bytes, error), tombstones, dirty_bytes (of closed
 segments that compaction has not been through), damaged (an array of what is
