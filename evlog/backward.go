@@ -56,7 +56,12 @@ func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(
 		}
 		base, ok := segments.covering(before - 1)
 		if !ok {
-			return nil
+			if segments, err = w.r.listTwice(); err != nil {
+				return err
+			}
+			if base, ok = segments.covering(before - 1); !ok {
+				return nil // the listings agree
+			}
 		}
 		if _, skips, err := w.skips(ctx, base, segments); err != nil {
 			return err
@@ -89,12 +94,16 @@ func (w *walker) backward(ctx context.Context, before, floor uint64, yield func(
 				return nil
 			}
 		}
-		before, err = w.segmentBackward(ctx, before, floor, yield)
+		var again listing
+		before, again, err = w.segmentBackward(ctx, segments, before, floor, yield)
 		if active && (err == nil || err == errStopped) && (before == base || w.validEnd()-w.fr.pos >= searchedFar) {
 			w.seg.searched.Store(true)
 		}
 		if err != nil {
 			return err
+		}
+		if again != nil {
+			segments = again
 		}
 	}
 	return nil
@@ -160,12 +169,16 @@ func (w *walker) doubtAbove(err error) (listing, error) {
 }
 
 // segmentBackward yields the records of the entered segment from floor on that
-// lie below before, and returns the new before: the segment's base, or floor.
-func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yield func(Record, error) bool) (uint64, error) {
+// lie below before, and returns the new before: the segment's base, or floor. A
+// listing comes back where segments has lacked one that is to be read first.
+func (w *walker) segmentBackward(
+	ctx context.Context, segments listing, before, floor uint64, yield func(Record, error) bool,
+) (uint64, listing, error) {
 	base := w.seg.base
+	looked := false // whether the listing lacks a segment above the last record
 	entries, err := w.seg.entries(w.r, w.validEnd(), w.seg.base < w.limit.Base)
 	if err != nil && !noIndex(err) {
-		return 0, err
+		return 0, nil, err
 	}
 	s := stretch{end: w.validEnd(), want: format.IndexBlockSize}
 	for before > base {
@@ -176,8 +189,14 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 			if h, rec, err = w.placed(&s, s.places[i]); err != nil {
 				break
 			}
+			if !looked && h.Offset+1 < before {
+				if again, err := w.missedBelow(segments, before); err != nil || again != nil {
+					return before, again, err
+				}
+			}
+			looked = true
 			if h.Offset < floor {
-				return floor, nil
+				return floor, nil, nil
 			}
 			w.doubts = 0
 			before, s.end, s.inside = h.Offset, s.places[i].pos, true
@@ -185,7 +204,7 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 				continue
 			}
 			if !yield(recordOf(rec), nil) {
-				return 0, errStopped
+				return 0, nil, errStopped
 			}
 		}
 		if invalidRecord(err) && s.want > format.IndexBlockSize {
@@ -194,7 +213,7 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 		}
 		if err != nil {
 			if err := w.lookAgain(err); err != nil {
-				return 0, err
+				return 0, nil, err
 			}
 			s.end, s.inside = w.validEnd(), false
 			continue
@@ -204,7 +223,26 @@ func (w *walker) segmentBackward(ctx context.Context, before, floor uint64, yiel
 		}
 		s.want = min(2*s.want, maxStretch)
 	}
-	return base, nil
+	if !looked && before > base {
+		if again, err := w.missedBelow(segments, before); err != nil || again != nil {
+			return before, again, err
+		}
+	}
+	return base, nil, nil
+}
+
+// missedBelow looks for a segment that the listing lacks between the one entered
+// and before: offsets there are about to be passed over.
+func (w *walker) missedBelow(segments listing, before uint64) (again listing, err error) {
+	above, ok := segments.above(w.seg.base)
+	if !ok {
+		return nil, nil
+	}
+	again, found, err := w.nearer(above)
+	if err != nil || again == nil || found >= before {
+		return nil, err
+	}
+	return again, nil
 }
 
 // stretch is a part of a segment that is read in one piece, so that its records

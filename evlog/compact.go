@@ -215,7 +215,7 @@ func (c *compaction) do(ctx context.Context, below uint64, ready func(*compactio
 }
 
 func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compaction) bool) error {
-	names, err := listNames(c.dir)
+	names, err := allNames(c.dir)
 	if err != nil {
 		return wrap("compact: list "+c.dir.Path(), err)
 	}

@@ -291,7 +291,7 @@ func (x *indexBuild) facts() (format.IndexHeader, error) {
 		h.ClosedMS = info.ModTime().UnixMilli()
 	}
 	if h.End == 0 {
-		segments, err := listSegments(x.dir)
+		segments, err := allSegments(x.dir)
 		if err != nil {
 			return h, err
 		}

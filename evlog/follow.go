@@ -84,7 +84,7 @@ func (s *fileSource) unknownSince(err error) time.Duration {
 }
 
 func (s *fileSource) assume(cause error) (format.Durable, error, error) {
-	segments, err := s.r.list()
+	segments, err := s.r.listTwice()
 	if err != nil {
 		return format.Durable{}, nil, err
 	}

@@ -260,7 +260,7 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 	if err := l.failure(); err != nil {
 		return 0, err
 	}
-	all, err := listSegments(l.dir)
+	all, err := allSegments(l.dir)
 	if err != nil {
 		return 0, err
 	}

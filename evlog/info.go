@@ -47,7 +47,7 @@ func (r *Reader) Segments(ctx context.Context) ([]SegmentInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (r *Reader) status(ctx context.Context) (Status, error) {
 
 // sizes adds up the files of the log.
 func (r *Reader) sizes(s *Status) error {
-	names, err := r.dir.Names()
+	names, err := allNames(r.dir)
 	if err != nil {
 		return wrap("list "+r.dir.Path(), err)
 	}
@@ -319,7 +319,7 @@ func (r *Reader) BeyondDurable(ctx context.Context) (uint64, error) {
 // they are in the active segment; a crash inside a roll leaves them in the one
 // before.
 func (r *Reader) beyond(ctx context.Context, d format.Durable) (n uint64, err error) {
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package evlog_test
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,22 @@ func TestReader_OneListingIsNoEvidence(t *testing.T) {
 			one, err := r.Get(p.ctx, off)
 			require.NoError(t, err, "seed %d, get %d", seed, off)
 			require.Equal(t, off, one.Offset, "seed %d", seed)
+			what := fmt.Sprintf("seed %d", seed)
+			got, err = collect(r.Backward(p.ctx, off))
+			require.NoError(t, err, what)
+			sameRecs(t, reversed(want[:off]), got, "backward from %d: %s", off, what)
+			checkSome(t, p.ctx, r, want, rng, what)
+			first, next, err := r.Bounds(p.ctx)
+			require.NoError(t, err, what)
+			require.Equal(t, []uint64{0, 30}, []uint64{first, next}, what)
+			bases, err := r.Bases(p.ctx)
+			require.NoError(t, err, what)
+			require.Equal(t, im.Bases(), bases, what)
+			segments, err := r.Segments(p.ctx)
+			require.NoError(t, err, what)
+			require.Len(t, segments, len(bases), what)
+			checkTimeRanges(t, p.ctx, r, want)
+			p.verified(t)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func missingAtEnd(dir vfs.Dir, base uint64, log vfs.File, next uint64) (lost Off
 // one below, with an empty file in the place of the one that was merged, or still
 // in its own above, with the index of the file that was to hold both.
 func standsElsewhere(dir vfs.Dir, h format.IndexHeader) bool {
-	segments, err := listSegments(dir)
+	segments, err := allSegments(dir)
 	if err != nil {
 		return false
 	}

@@ -155,7 +155,7 @@ func (r *Reader) Bounds(ctx context.Context) (first, next uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -190,7 +190,7 @@ const durableLost = "the durable position is not known; reading up to the active
 
 // salvageEnd is the position behind the last valid record of the active segment.
 func (r *Reader) salvageEnd(ctx context.Context) (format.Durable, error) {
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil || len(segments) == 0 {
 		return format.Durable{}, err
 	}
@@ -236,8 +236,15 @@ func (r *Reader) note(msg string, err error) {
 	}
 }
 
-// list lists the directory and remembers the result.
-func (r *Reader) list() (listing, error) {
+// list lists the directory and remembers the result. Whoever believes what it
+// lacks has to look again.
+func (r *Reader) list() (listing, error) { return r.listBy(listSegments) }
+
+// listTwice is list for those who go by the names alone: two listings hardly both
+// miss one.
+func (r *Reader) listTwice() (listing, error) { return r.listBy(allSegments) }
+
+func (r *Reader) listBy(listSegments func(vfs.Dir) (listing, error)) (listing, error) {
 	segments, err := listSegments(r.dir)
 	if err != nil {
 		return nil, r.closedOr(wrap("list "+r.dir.Path(), err))

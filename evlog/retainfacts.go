@@ -38,20 +38,6 @@ func (f logFiles) segments() listing {
 	return l
 }
 
-// allNames lists a directory twice. One listing may miss a name while others
-// are changed; a segment that is missed would stay behind ones that are removed,
-// in the middle of the log.
-func allNames(dir vfs.Dir) ([]string, error) {
-	names, err := listNames(dir)
-	if err != nil {
-		return nil, err
-	}
-	again, err := dir.Names()
-	names = append(names, again...)
-	slices.Sort(names)
-	return slices.Compact(names), err
-}
-
 // statFiles adds up the files whose names FORMAT.md lists. Unfinished writes
 // come and go, and are no reason to remove anything; other people's files
 // neither.

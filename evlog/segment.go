@@ -22,7 +22,8 @@ const (
 // It is never changed once made.
 type listing []uint64
 
-// listSegments lists the directory.
+// listSegments lists the directory. It may miss a name that is being replaced: who
+// draws conclusions from what is not there takes allSegments.
 func listSegments(dir vfs.Dir) (listing, error) {
 	names, err := listNames(dir)
 	if err != nil {
@@ -45,6 +46,29 @@ func listNames(dir vfs.Dir) (names []string, err error) {
 		}
 	}
 	return names, err
+}
+
+// allSegments lists the directory twice.
+func allSegments(dir vfs.Dir) (listing, error) {
+	names, err := allNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	return segmentsOf(names), nil
+}
+
+// allNames lists a directory twice, and returns what stands in either. One listing
+// may miss a name while others are changed; then a segment would be passed over,
+// or stay behind ones that are removed, in the middle of the log.
+func allNames(dir vfs.Dir) ([]string, error) {
+	names, err := listNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	again, err := dir.Names()
+	names = append(names, again...)
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 func segmentsOf(names []string) listing {

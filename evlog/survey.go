@@ -17,7 +17,7 @@ func (r *Reader) Bases(ctx context.Context) ([]uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return r.list()
+	return r.listTwice()
 }
 
 // Visited is the number of records that calls and iterators which have ended went
@@ -33,7 +33,7 @@ func (r *Reader) Visited() uint64 { return r.visited.Load() }
 // that were before or after are left out.
 func (p Prefix) TimeRanges(ctx context.Context, from, to time.Time) ([]OffsetRange, error) {
 	r, d := p.r, p.d
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (r *Reader) OffsetAt(ctx context.Context, t time.Time) (uint64, error) {
 }
 
 func (r *Reader) firstAt(ctx context.Context, ms int64, d format.Durable) (uint64, error) {
-	segments, err := r.list()
+	segments, err := r.listTwice()
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +66,7 @@ func (w *walker) firstAt(ctx context.Context, segments listing, ms int64) (uint6
 				return 0, err
 			}
 			// Removed from the old end, or merged into the one before.
-			if segments, err = w.r.list(); err != nil {
+			if segments, err = w.r.listTwice(); err != nil {
 				return 0, err
 			}
 			continue
@@ -87,7 +87,6 @@ func (w *walker) firstAt(ctx context.Context, segments listing, ms int64) (uint6
 		}
 		// The walk went on into another segment, whose first record is earlier.
 		base = w.seg.base
-		segments = w.segments
 		for len(segments) > 0 && segments[0] < base {
 			segments = segments[1:]
 		}

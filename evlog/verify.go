@@ -94,7 +94,7 @@ func (v *verifier) run(ctx context.Context) error {
 		return err
 	}
 	// Listed after the durable position was read, so that its segment is there.
-	if v.segments, err = v.r.list(); err != nil {
+	if v.segments, err = v.r.listTwice(); err != nil {
 		return err
 	}
 	if v.assumed != nil {

@@ -316,21 +316,12 @@ func (w *walker) hop(ctx context.Context, base uint64) error {
 	return w.enterListed(ctx, base)
 }
 
-// lookBetween lists once more before a range of offsets is passed over, unless
-// the segment's index says that it ends where the next one begins: listing a
-// directory may miss a name that is being replaced. If there is a segment
-// nearer than base, the walk goes on there.
+// lookBetween looks again before a range of offsets is passed over. If there is a
+// segment nearer than base, the walk goes on there.
 func (w *walker) lookBetween(ctx context.Context, base uint64) (nearer bool, err error) {
-	if h, ok, err := w.seg.header(w.r.dir); err != nil || ok && h.End == base {
+	again, found, err := w.nearer(base)
+	if err != nil || again == nil {
 		return false, err
-	}
-	again, err := w.r.list()
-	if err != nil {
-		return false, err
-	}
-	found, ok := again.above(w.seg.base)
-	if !ok || found >= base {
-		return false, nil
 	}
 	w.next = max(w.next, found)
 	if covering, ok := again.covering(w.next); ok {
@@ -338,6 +329,24 @@ func (w *walker) lookBetween(ctx context.Context, base uint64) (nearer bool, err
 	}
 	w.segments = again
 	return true, w.enterListed(ctx, found)
+}
+
+// nearer lists again, unless the index of the segment entered says that it
+// ends at above, where the next one begins: listing a directory may miss a name
+// that is being replaced. The listing comes back if it has a segment between the
+// two, with the lowest of them.
+func (w *walker) nearer(above uint64) (again listing, found uint64, err error) {
+	if h, ok, err := w.seg.header(w.r.dir); err != nil || ok && h.End == above {
+		return nil, 0, err
+	}
+	if again, err = w.r.listTwice(); err != nil {
+		return nil, 0, err
+	}
+	found, ok := again.above(w.seg.base)
+	if !ok || found >= above {
+		return nil, 0, nil
+	}
+	return again, found, nil
 }
 
 // missingBelow reports errSegmentMissing if the index of the segment entered
