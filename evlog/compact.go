@@ -184,9 +184,10 @@ type compaction struct {
 	running time.Duration // since the writer was opened
 	own     uint64        // segments from here on were made by this very writer
 
-	segs   []closedSegment
-	scope  int // of segs: those above do not exist for this run
-	unsure int // above this one of segs no tombstone goes, and nothing is noted as clean
+	segs    []closedSegment
+	scope   int    // of segs: those above do not exist for this run
+	records uint64 // in all of segs, at first
+	unsure  int    // above this one of segs no tombstone goes, and nothing is noted as clean
 
 	keys   *keyMap
 	drops  dropSet

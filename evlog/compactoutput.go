@@ -16,6 +16,7 @@ type output struct {
 	copy  *segmentCopy // nil: nothing is changed
 	parts []*part      // of segments that are in it as a whole
 	bytes int64        // of parts
+	ages  mergedAges   // of parts
 	now   *part        // of the segment whose records are being judged; nil: none
 }
 
@@ -33,6 +34,7 @@ type part struct {
 
 	superseded, tombstones uint64 // dropped
 	kept                   int64  // bytes
+	maxMS                  int64  // highest time; noTime without any
 	tombs                  bool   // some of them tombstones
 	cleanedMS              int64
 }
@@ -46,7 +48,7 @@ func (c *compaction) begin(ctx context.Context, at turn, start int64) error {
 	}
 	o := c.out
 	if o == nil {
-		o = &output{c: c}
+		o = &output{c: c, ages: c.mergedAges()}
 		if c.log != nil {
 			o.copy, err = c.newCopy(ctx, s.base)
 			if err != nil {
@@ -55,7 +57,7 @@ func (c *compaction) begin(ctx context.Context, at turn, start int64) error {
 		}
 		c.out = o
 	}
-	o.now = &part{o: o, s: s, at: at, began: c.work.done, src: src, fr: newFrames(src, 0, s.size, s.base)}
+	o.now = &part{o: o, s: s, at: at, began: c.work.done, src: src, maxMS: noTime, fr: newFrames(src, 0, s.size, s.base)}
 	o.now.fr.brief = true
 	return o.now.keep(ctx, start, func(format.Header) bool { return true })
 }
@@ -98,6 +100,7 @@ func (p *part) keep(ctx context.Context, stop int64, stays func(h format.Header)
 			if stays(h) {
 				n += len(rec)
 				p.kept += h.Size()
+				p.maxMS = max(p.maxMS, h.TimeMS)
 				p.tombs = p.tombs || isTombstone(h)
 				continue
 			}
@@ -130,6 +133,9 @@ func (p *part) empty() {
 	p.o.c.work.advance(p.s.size)
 }
 
+// fact is what its age counts from.
+func (p *part) fact() segFact { return segFact{maxMS: p.maxMS, closedMS: p.s.closedMS} }
+
 // close ends the reading.
 func (p *part) close() {
 	p.fr.release()
@@ -151,6 +157,7 @@ func (o *output) end(cleanedMS int64) {
 	}
 	o.parts = append(o.parts, p)
 	o.bytes += p.kept
+	o.ages.take(p.kept, p.fact())
 }
 
 // takeBack takes what is there of the segment at hand out of the output.
@@ -191,11 +198,24 @@ func (o *output) tombs() bool {
 	return o.parts[0].tombs // a segment with tombstones stays alone
 }
 
-// times are when the segments were closed and cleaned.
+// maxMS is the highest time of the records.
+func (o *output) maxMS() int64 {
+	highest := int64(noTime)
+	for _, p := range o.parts {
+		highest = max(highest, p.maxMS)
+	}
+	return highest
+}
+
+// times are when the segments were closed and cleaned. When one of which nothing is
+// left was closed matters to nobody.
 func (o *output) times() (closedMS, cleanedMS int64) {
 	closedMS, cleanedMS = o.parts[0].s.closedMS, o.parts[0].cleanedMS
+	if o.ages.some {
+		closedMS = o.ages.sum.closedMS
+	}
 	for _, p := range o.parts {
-		closedMS, cleanedMS = max(closedMS, p.s.closedMS), max(cleanedMS, p.cleanedMS)
+		cleanedMS = max(cleanedMS, p.cleanedMS)
 	}
 	return closedMS, cleanedMS
 }

@@ -41,7 +41,7 @@ func (c *compaction) clean(ctx context.Context) error {
 	c.settle()
 	last := c.lastSource()
 	for i := range c.segs[:last+1] {
-		expected += int64(c.segs[i].records)
+		expected += int64(c.segs[i].taken)
 		bytes += c.segs[i].size
 	}
 	c.work.total = 2 * bytes

@@ -84,8 +84,8 @@ func (c *compaction) writeSegment(ctx context.Context, at turn, start, stop int6
 }
 
 // joins reports whether what stays of the next segment can be put behind what
-// stays of those before: as it seems, all of it makes no more than a segment, and
-// there is one time for all of it from which the grace of a tombstone counts.
+// stays of those before: as it seems, all of it makes no more than a segment and is
+// of one age, and there is one time for all of it from which the grace of a tombstone counts.
 // Tombstones that go are not among it: a replacement that drops them follows the
 // removal of all that they delete.
 func (c *compaction) joins(at turn) bool {
@@ -97,8 +97,9 @@ func (c *compaction) joins(at turn) bool {
 	if s.taken > 0 {
 		stays *= 1 - float64(c.drops.count(at.n, s.taken))/float64(s.taken)
 	}
+	ages := o.ages
 	return c.becomesClean(at.seg) && !s.tombs && !s.apart && !s.overlaps &&
-		float64(o.bytes)+stays <= float64(c.config.SegmentBytes)
+		float64(o.bytes)+stays <= float64(c.config.rollBytes()) && ages.take(int64(stays), s.fact())
 }
 
 // becomesClean reports whether segment i is clean when this run has been through.
@@ -154,7 +155,8 @@ func (c *compaction) finish(ctx context.Context, at, next turn) (turn, error) {
 		s.cleanedMS = cleaned
 		return next, nil
 	}
-	if len(o.parts) > 0 && (o.now.tombs || o.bytes+o.now.kept > c.config.SegmentBytes) {
+	ages := o.ages
+	if len(o.parts) > 0 && (o.now.tombs || o.bytes+o.now.kept > c.config.rollBytes() || !ages.take(o.now.kept, o.now.fact())) {
 		if err := c.takeBack(ctx); err != nil {
 			return next, err
 		}
@@ -212,6 +214,7 @@ func (c *compaction) installed(o *output) {
 	first.next = c.segs[o.parts[len(o.parts)-1].at.seg].next
 	first.size, first.tombs, first.vouched = o.bytes, o.tombs(), true
 	first.closedMS, first.cleanedMS = o.times()
+	first.maxMS = o.maxMS()
 }
 
 // replaced notes in the report what o has replaced.

@@ -15,16 +15,16 @@ type closedSegment struct {
 	base      uint64
 	next      uint64 // base of the segment above
 	size      int64
-	taken     uint64 // records that are in the pass
+	taken     uint64 // records that are in the pass; before the first, all of them
+	maxMS     int64  // highest time of its records; noTime without any
 	closedMS  int64
 	cleanedMS int64 // 0 or less: not yet
-	records   uint32
-	tombs     bool // holds tombstones
-	vouched   bool // the name is known to stand for this file on the disk too
-	apart     bool // a segment file is missing between this one and the next
-	refused   bool // damaged, or in use where that is in the way: left as it is
-	overlaps  bool // holds what the next one holds too: a merge was interrupted
-	gone      bool // removed by retention, or merged into the one before
+	tombs     bool  // holds tombstones
+	vouched   bool  // the name is known to stand for this file on the disk too
+	apart     bool  // a segment file is missing between this one and the next
+	refused   bool  // damaged, or in use where that is in the way: left as it is
+	overlaps  bool  // holds what the next one holds too: a merge was interrupted
+	gone      bool  // removed by retention, or merged into the one before
 }
 
 // dirty reports whether the segment was not cleaned yet.
@@ -42,7 +42,7 @@ func (c *compaction) survey(ctx context.Context, all listing, below uint64) erro
 			return context.Cause(ctx)
 		}
 		// What this writer made, it would know if it could not replace it.
-		s := closedSegment{base: base, next: all[i+1], vouched: base >= c.own}
+		s := closedSegment{base: base, next: all[i+1], maxMS: noTime, vouched: base >= c.own}
 		err := c.look(ctx, &s)
 		if gone(err) {
 			continue
@@ -54,6 +54,7 @@ func (c *compaction) survey(ctx context.Context, all listing, below uint64) erro
 			s.cleanedMS = format.NotCleaned // by a clock that was wrong: the grace begins anew
 		}
 		c.segs = append(c.segs, s)
+		c.records += s.taken
 	}
 	return nil
 }
@@ -93,7 +94,10 @@ func (c *compaction) look(ctx context.Context, s *closedSegment) error {
 }
 
 func (s *closedSegment) take(h format.IndexHeader) {
-	s.records = uint32(min(h.Records, 1<<32-1))
+	s.taken = h.Records
+	if h.Records > 0 {
+		s.maxMS = h.MaxTimeMS
+	}
 	s.tombs = h.Tombstones > 0
 	s.overlaps = h.Records > 0 && h.LastOffset >= s.next
 }

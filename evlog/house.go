@@ -38,6 +38,7 @@ type housekeeper struct {
 type indexJob struct {
 	header  format.IndexHeader
 	entries []format.IndexEntry
+	changes uint64 // of closed segments, when it was made
 }
 
 func (h *housekeeper) start(l *Log, names []string) {
@@ -64,7 +65,7 @@ func (h *housekeeper) stop() {
 
 // writeIndex has the index of a closed segment written. The turn is held.
 func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.IndexEntry) {
-	job := indexJob{header, entries}
+	job := indexJob{header, entries, h.l.closed.changes.Load()}
 	select {
 	case h.jobs <- job:
 	default:
@@ -169,6 +170,11 @@ func (h *housekeeper) do(job indexJob) {
 	h.l.closed.mu.Lock()
 	err := h.stillThere(job.header)
 	if err == nil {
+		if h.l.closed.changes.Load() != job.changes {
+			// The next segment may have been merged into this one, of which no index is
+			// left to tell. Who makes the filter finds out where it ends.
+			job.header.End = 0
+		}
 		err = writeIndex(h.l.dir, job.header, job.entries)
 	}
 	h.l.closed.mu.Unlock()

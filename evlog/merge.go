@@ -62,7 +62,8 @@ func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
 	return b.header.Records > 0 && b.header.LastOffset >= c.segs[n].base, err
 }
 
-// merge puts small neighbours together, up to the size of a segment.
+// merge puts small neighbours together. None gets larger than the writer would
+// have made it, nor does retention remove anything much later for it: see group.
 func (c *compaction) merge(ctx context.Context) error {
 	for i := 0; i < c.scope; i++ {
 		n := c.group(i)
@@ -81,13 +82,18 @@ func (c *compaction) merge(ctx context.Context) error {
 // of them is larger than half a segment, so that no byte is copied often, and
 // none holds a tombstone in its grace, which counts from a time that there is
 // one of for each segment.
+//
+// A cap on bytes is kept by removing whole segments, so they are no larger a part
+// of it than the writer makes them; and see mergedAges.
 func (c *compaction) group(i int) (end int) {
 	var sum int64
+	limit := c.config.rollBytes()
+	ages := c.mergedAges()
 	for end = i; end < c.scope; end++ {
 		s := &c.segs[end]
 		sum += s.size
-		if s.out() || s.overlaps || s.size > c.config.SegmentBytes/2 || sum > c.config.SegmentBytes ||
-			s.tombs && !c.graceOver(s) || s.dirty() && s.size > 0 {
+		if s.out() || s.overlaps || s.size > limit/2 || sum > limit ||
+			s.tombs && !c.graceOver(s) || s.dirty() && s.size > 0 || !ages.take(s.size, s.fact()) {
 			return end
 		}
 		if s.apart {
@@ -112,8 +118,13 @@ func (c *compaction) fold(ctx context.Context, i, n, with int) error {
 	first := &c.segs[i]
 	m := mergedSegment{c: c, first: first, next: c.segs[n-1].next}
 	for j := i; j < with; j++ {
-		m.closedMS = max(m.closedMS, c.segs[j].closedMS)
+		if c.segs[j].size > 0 { // an empty one's age is nobody's
+			m.closedMS = max(m.closedMS, c.segs[j].closedMS)
+		}
 		m.cleanedMS = max(m.cleanedMS, c.segs[j].cleanedMS, format.NotCleaned)
+	}
+	if m.closedMS == 0 {
+		m.closedMS = first.closedMS
 	}
 	if c.segs[n-1].apart {
 		m.lastEnd = c.segs[n-1].base // whose index knows it
@@ -127,7 +138,9 @@ func (c *compaction) fold(ctx context.Context, i, n, with int) error {
 	}
 	first.size, first.next, first.overlaps, first.apart, first.vouched = changes[0].After, m.next, false, c.segs[n-1].apart, true
 	for j := i + 1; j < n; j++ {
-		first.tombs = first.tombs || j < with && c.segs[j].tombs
+		if j < with {
+			first.tombs, first.maxMS = first.tombs || c.segs[j].tombs, max(first.maxMS, c.segs[j].maxMS)
+		}
 		c.segs[j].gone = true
 	}
 	first.cleanedMS, first.closedMS = m.cleanedMS, m.closedMS

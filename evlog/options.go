@@ -121,11 +121,16 @@ type Options struct {
 	// also when the log is opened again; outside of Linux and macOS, the sleep of a
 	// machine may be such a jump. A jump while no writer is open cannot be seen.
 	// Without a SegmentAge, segments are rolled by a quarter of MaxAge, and in
-	// any case by MaxAge, so that a quiet log expires too. Whole milliseconds.
+	// any case by MaxAge, so that a quiet log expires too. Compaction merges only
+	// segments whose ages count from times that lie in the same quarter of MaxAge:
+	// for having been merged a record stays another quarter longer at most, and one
+	// whose own time is not believed goes that much earlier at most. Whole
+	// milliseconds.
 	MaxAge time.Duration
 	// MaxBytes is what all files of the log may take together: segments, indexes,
 	// and what recovery kept aside. It needs at least one closed segment to remove,
-	// so segments are not larger than a quarter of it, whatever SegmentBytes says.
+	// so segments are not larger than a quarter of it, whatever SegmentBytes says,
+	// and compaction merges none beyond that.
 	// Appending does not wait for removals: under a stream of records the files
 	// take more for a moment.
 	MaxBytes int64

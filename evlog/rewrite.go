@@ -50,11 +50,7 @@ func (c *compaction) newCopy(ctx context.Context, base uint64) (*segmentCopy, er
 		pace: func(n int64) error { return c.pace(ctx, n) }, work: &c.work,
 	}
 	if c.hashes == nil {
-		records := uint64(0)
-		for i := range c.segs {
-			records += uint64(c.segs[i].records)
-		}
-		c.hashes = make([]uint64, 0, min(maxKeyHashes, records))
+		c.hashes = make([]uint64, 0, min(maxKeyHashes, c.records))
 	}
 	s.collect(c.hashes)
 	return s, nil
