@@ -74,12 +74,7 @@ func TestMerge_AddsAQuarterOfMaxAgeAtMost(t *testing.T) {
 			if rng.IntN(often) > 0 {
 				continue
 			}
-			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanCompact(p.ctx, purging())
-			require.NoError(t, err)
 			rep := compact(t, p, l, purging())
-			if !windowsRules {
-				require.Equal(t, plan.Changes, rep.Changes, "seed %d: the dry run said otherwise", seed)
-			}
 			for _, c := range rep.Changes {
 				if c.Into != c.Base {
 					merged++
