@@ -24,15 +24,15 @@ next_offset (the offset after the last durable record), records, holes,
 segments, bytes (all files, as retention counts), oldest, newest, config
 (segment_bytes, segment_age_ms, index_bytes, sync, sync_interval_ms, the limits
 of retention, 0 where there is none: max_age_ms, max_bytes, max_records,
-hold_for, hold_bytes, hold_age_ms, and of compaction compact, min_dirty_ratio, min_lag_ms,
-tombstone_grace_ms), holds (for whom segments stay that are due for removal:
-name, from_offset, segments, bytes, error), tombstones, dirty_bytes (of closed
-segments that compaction has not been through), damaged (an array of what is
-known to be damaged, and so not compacted), open_hook, gaps (offset ranges that
-repair left without records), beyond_durable, durable_error, meta_error,
-consumers (as "evlog consumers --json" prints them; null if they
-cannot be read), consumers_error, and lock_holder (pid, host, started, alive;
-null if nobody).`,
+hold_for, hold_bytes, hold_age_ms, and of compaction compact, min_dirty_ratio,
+min_lag_ms, tombstone_grace_ms), holds (for whom segments stay that are due for
+removal: name, from_offset, segments, bytes, error), tombstones, dirty_bytes (of
+closed segments that compaction has not been through), damaged (an array of what
+is known to be damaged, and so not compacted), open_hook, gaps (offset ranges
+that repair left without records), beyond_durable, durable_error, meta_error,
+consumers (as "evlog consumers --json" prints them; null if they cannot be
+read), consumers_error, and lock_holder (pid, host, started, alive; null if
+nobody).`,
 		Example: `  evlog info events
   evlog info events --json | jq .next_offset`,
 		ValidArgsFunction: dirOnly,
