@@ -63,7 +63,8 @@
 // A data source name is the path of the directory as it is, no URI and nothing
 // escaped. The part behind its last question mark has options, escaped as in a URL:
 //
-//	mode=ro        reading; takes no lock, creates nothing. The default
+//	mode=ro        reading; takes no lock, creates nothing (but SQLite sorts what is large
+//	               in files of the system's temporary directory). The default
 //	mode=rw        the log's one writer: INSERT appends. The log has to exist
 //	mode=rwc       the same, and creates the log
 //	since=T        only the records from the first one on with this time or a later one:

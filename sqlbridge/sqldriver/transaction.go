@@ -2,6 +2,7 @@ package sqldriver
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 
 	"modernc.org/libc"
@@ -69,4 +70,34 @@ func (s *session) compilesInTransaction() bool {
 		return true
 	}
 	return false
+}
+
+// tx is a transaction of database/sql.
+type tx struct {
+	inner    driver.Tx
+	s        *session
+	readOnly bool
+}
+
+// Commit implements driver.Tx.
+func (t *tx) Commit() error { return t.end("COMMIT", t.inner.Commit) }
+
+// Rollback implements driver.Tx.
+func (t *tx) Rollback() error { return t.end("ROLLBACK", t.inner.Rollback) }
+
+func (t *tx) end(how string, f func() error) error {
+	t.s.enterText(t.s.base, words{})
+	t.s.transaction = how
+	err := t.s.leave(f())
+	if t.s.dead != nil { // it has ended
+		err = nil
+		if how == "COMMIT" {
+			err = t.s.dead
+		}
+	}
+	t.s.release()
+	if t.readOnly {
+		t.s.why = ""
+	}
+	return err
 }
