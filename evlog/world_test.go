@@ -172,13 +172,16 @@ func (w *world) compact(n int, purge bool) error {
 	w.model.Compacting(purge)
 	// What an interrupted merge left cannot be cleared while somebody reads it, by
 	// the rules of Windows.
-	if _, err := w.l.Compact(w.p.ctx, opts); err != nil && !errors.Is(err, fs.ErrPermission) {
+	rep, err := w.l.Compact(w.p.ctx, opts)
+	left := err != nil || inUse(rep, err)
+	w.model.Unfinished(left)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	if err := w.read(); err != nil {
 		return err
 	}
-	if w.opts.Compact == evlog.On {
+	if left || w.opts.Compact == evlog.On {
 		return nil
 	}
 	recs, err := readAll(w.p.ctx, w.l.Reader())

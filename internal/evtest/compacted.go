@@ -10,6 +10,9 @@ type compacted struct {
 	on         bool // it may be at work
 	tombstones bool // they may go as well
 	always     bool // both are so for good
+	// unfinished: a run has left a merge half done. What it left out is still read
+	// from offsets of the segments that were to go.
+	unfinished bool
 	// What was gone after a crash. If a sync had failed before, it may have been
 	// gone in the page cache alone, and be back after the next crash.
 	ghosts map[uint64]Rec
@@ -30,6 +33,21 @@ func (m *Model) Compacting(tombstones bool) {
 	defer m.mu.Unlock()
 	m.compact.on = true
 	m.compact.tombstones = m.compact.tombstones || tombstones
+}
+
+// Unfinished notes whether the last compaction left a merge half done: then what it
+// may remove is there or not, by where one reads, until another one has ended.
+func (m *Model) Unfinished(is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.compact.unfinished = is
+}
+
+// IsUnfinished reports what Unfinished noted.
+func (m *Model) IsUnfinished() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.compact.unfinished
 }
 
 // CompactingAlways notes that compaction goes on in the background, tombstones
@@ -121,7 +139,9 @@ func (m *Model) adoptLocked(recs []Rec, doubtful bool) {
 	if !c.on {
 		return
 	}
-	c.on, c.tombstones = c.always, c.always
+	if !c.unfinished {
+		c.on, c.tombstones = c.always, c.always
+	}
 	doubtful = doubtful || c.always // a replacement may not be synced yet
 	there := map[uint64]bool{}
 	highest := uint64(0)
