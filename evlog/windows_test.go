@@ -32,10 +32,13 @@ func TestWindowsRules_Workloads(t *testing.T) {
 			require.NoError(t, w.run("append 1, read"))
 			inTime(t, "the follower holds a file open", f.first)
 			require.NoError(t, w.run(strings.TrimPrefix(wl.script, "open,")))
-			want := w.model.Settled()
 			recs, err := readAll(w.p.ctx, r)
 			require.NoError(t, err)
-			sameRecs(t, want, recs)
+			if w.model.IsUnfinished() { // the follower had a segment open that was to go
+				require.NoError(t, w.model.Check(recs))
+			} else {
+				sameRecs(t, w.model.Settled(), recs)
+			}
 			require.NoError(t, r.Close())
 			inTime(t, "the follower", f.done)
 			w.p.verified(t)
