@@ -183,7 +183,11 @@ func TestBounds_MemoryOfALongScan(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	require.Equal(t, 15_000, n)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "15 MB were read")
+	most := uint64(4 << 20)
+	if invariant.Enabled {
+		most *= 3 // the race detector has pools lose a part of what they are given
+	}
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, most, "15 MB were read")
 	if !invariant.Enabled { // the checks of that tag allocate
 		require.Less(t, after.Mallocs-before.Mallocs, uint64(n/10), "nothing is allocated for each record")
 	}
