@@ -101,6 +101,9 @@ func (l *Log) settleRemoval(ctx context.Context, base uint64) error {
 		}
 		fill = func(to vfs.File) error { return copyBytes(ctx, to, f, start, end) }
 	}
+	if err := l.blankIndex(base); err != nil {
+		return err
+	}
 	tmp := name + format.TempSuffix
 	if err := writeTemp(l.dir, tmp, fill); err != nil {
 		return err
@@ -113,6 +116,27 @@ func (l *Log) settleRemoval(ctx context.Context, base uint64) error {
 		return err // the segments overlap, which the next compaction clears
 	}
 	return l.removed(base)
+}
+
+// blankIndex takes from an index alone all that it says: it may fit the file that
+// is about to be put back, and would claim that the segment ends where another one
+// began that has gone as well, as if that were missing.
+func (l *Log) blankIndex(base uint64) error {
+	name := format.IndexName(base)
+	if info, err := l.dir.Stat(name); err == nil && info.Size() == 0 {
+		return nil
+	}
+	tmp := name + format.TempSuffix
+	if err := writeTemp(l.dir, tmp, func(vfs.File) error { return nil }); err != nil {
+		return err
+	}
+	if err := renameTemp(l.dir, tmp, name); err != nil {
+		return err
+	}
+	if err := l.dir.Sync(); err != nil { // I5
+		return l.poison(fmt.Errorf("evlog: index of removed segment %d: %w: %w", base, errSyncDir, err))
+	}
+	return nil
 }
 
 // rangeIn finds the bytes of the segment f, from start to end, that are its records
