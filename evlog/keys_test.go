@@ -175,6 +175,9 @@ func indexOf(base, end uint64, recs []evtest.Rec) []byte {
 		pos += int(x.Size())
 	}
 	h.Entries, h.Keys = uint32(len(entries)), uint64(len(hashes))
+	if len(hashes) == 0 {
+		return format.EncodeIndex(h, entries)
+	}
 	h.SetFilter(format.ShapeFor(h.Keys))
 	var maker format.FilterMaker
 	return maker.AppendBlock(format.EncodeIndex(h, entries), h.Filter, hashes)

@@ -3,6 +3,7 @@ package evlog_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,4 +184,48 @@ func TestCompact_CloseEndsTheSurvey(t *testing.T) {
 	close(goOn)
 	require.ErrorIs(t, inTime(t, "it ends", result), evlog.ErrClosed)
 	require.NoError(t, inTime(t, "close ends", closed))
+}
+
+// Two neighbours that were emptied have been merged into the one below, and only
+// their indexes are left. While their removal is settled, one of them is put back
+// as it was; its index said that it ended where the other one began, which must not
+// look like a missing file, to readers or after a crash.
+func TestCompact_EmptiedSegmentsAreSettled(t *testing.T) {
+	records := smalls(upTo(0, 5)...)
+	p, disk := inMem(t)
+	p.put(t, build().segment(0, upTo(0, 5)...).segment(8).durable(8, 8).
+		file(evtest.IndexFile(0), indexOf(0, 8, records)).
+		file(evtest.IndexFile(5), indexOf(5, 7, nil)).
+		file(evtest.IndexFile(7), indexOf(7, 8, nil)).im)
+	var mu sync.Mutex // guards the next two
+	var moments []*vfs.Mem
+	var said []string
+	q := onFS(t, vfs.Inject(disk, func(op vfs.Op) error {
+		if op.Kind&(vfs.OpRename|vfs.OpRemove|vfs.OpDirSync) != 0 {
+			mu.Lock()
+			defer mu.Unlock()
+			moments, said = append(moments, disk.KillImage()), append(said, op.String())
+			for range 20 {
+				moments, said = append(moments, disk.Crash(uint64(len(said)))), append(said, op.String()+", power lost")
+			}
+		}
+		return nil
+	}))
+	l := q.open(t, &evlog.Options{NoPreallocate: true})
+	soon(t, "it is settled", func() bool {
+		im := q.image(t)
+		return im[evtest.IndexFile(5)] == nil && im[evtest.IndexFile(7)] == nil
+	})
+	require.NoError(t, l.Close())
+	require.Contains(t, said, "rename "+evtest.SegmentFile(5)+".tmp -> "+evtest.SegmentFile(5))
+	for i, at := range moments {
+		after := onFS(t, at)
+		require.NoError(t, after.image(t).Writer().Err, said[i])
+		got, err := readAll(after.ctx, after.reader(t, nil))
+		require.NoError(t, err, said[i])
+		sameRecs(t, records, got, "%s", said[i])
+		again := after.open(t, nil)
+		sameRecs(t, records, after.all(t), "%s", said[i])
+		require.NoError(t, again.Close())
+	}
 }
