@@ -1,8 +1,6 @@
 package evlog
 
 import (
-	"runtime"
-
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/invariant"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -101,6 +99,3 @@ func (a *readAhead) stop() (used *[]byte) {
 	}
 	return a.used
 }
-
-// hasSecond reports whether there is a processor to read ahead on.
-func hasSecond() bool { return runtime.GOMAXPROCS(0) > 1 }

@@ -220,7 +220,7 @@ func (s *segFile) lists(r *Reader, upTo int64, closed bool) (x *index, list entr
 		return nil, nil, err
 	}
 	if x != nil {
-		s.final = closed
+		s.final = s.final || closed
 		return x, nil, nil
 	}
 	if s.scan == nil {

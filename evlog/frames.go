@@ -3,6 +3,7 @@ package evlog
 import (
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -125,7 +126,7 @@ func (s *frames) run() ([]byte, error) {
 // beginAhead begins to read ahead, in a scan that is long and not near its end.
 func (s *frames) beginAhead() bool {
 	left := s.still - s.pos
-	if s.streak < aheadAfter || left <= aheadAfter/4 || s.tried == s.pos+1 || !hasSecond() {
+	if s.streak < aheadAfter || left <= aheadAfter/4 || s.tried == s.pos+1 || runtime.GOMAXPROCS(0) == 1 {
 		return false
 	}
 	s.drop()

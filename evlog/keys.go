@@ -13,8 +13,8 @@ import (
 )
 
 // ByKey yields the records with this key from offset from on, as Records does,
-// OnBehind included. It passes over the segments whose key filter says that they hold none. Beside
-// compaction it yields those that are left when it gets there.
+// OnBehind included. It passes over the segments whose key filter says that they
+// hold none. Beside compaction it yields those that are left when it gets there.
 func (r *Reader) ByKey(ctx context.Context, key []byte, from uint64) iter.Seq2[Record, error] {
 	return ofKey(func(yield func(Record, error) bool) {
 		r.ascend(ctx, from, wantKey(key), r.startNow(ctx), yield)
