@@ -58,6 +58,9 @@ type stickyDir struct {
 	err error
 }
 
+// Unwrap is for what reads: only Sync is another one.
+func (d *stickyDir) Unwrap() vfs.Dir { return d.Dir }
+
 // Sync makes the names in the directory durable.
 func (d *stickyDir) Sync() error {
 	d.mu.Lock()

@@ -33,7 +33,7 @@ type fileSource struct {
 
 	mu      sync.Mutex // guards the rest
 	watcher *watcher
-	checked metaMark  // the log.json that was found to be this log's
+	checked vfs.Stamp // the log.json that was found to be this log's
 	unknown time.Time // since when DURABLE is missing or damaged; zero: it is not
 }
 
@@ -165,14 +165,13 @@ func (s *fileSource) look(next uint64) (more bool, err error) {
 // sameLog tests that the files in the directory are still those of the log that
 // was opened. log.json is read only when it was replaced.
 func (s *fileSource) sameLog() error {
-	info, err := s.r.dir.Stat(format.MetaName)
+	stamp, err := vfs.StampOf(s.r.dir, format.MetaName)
 	if err != nil || s.r.meta == nil {
 		return nil // nothing to compare
 	}
-	mark := metaMark{info.Size(), info.ModTime().UnixNano()}
 	s.mu.Lock()
-	known := s.checked == mark
-	s.checked = mark
+	known := s.checked == stamp
+	s.checked = stamp
 	s.mu.Unlock()
 	if known {
 		return nil
@@ -182,9 +181,6 @@ func (s *fileSource) sameLog() error {
 	}
 	return nil
 }
-
-// metaMark tells whether log.json was replaced.
-type metaMark struct{ size, modified int64 }
 
 // sleep waits for an event or the next poll, and grows the interval.
 func (s *fileSource) sleep(ctx context.Context, changed <-chan struct{}, interval *time.Duration) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 
 	"github.com/evlog-go/evlog/internal/format"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -132,10 +131,10 @@ const maxKnownFilters = 16384
 // while it has this filter's id: what replaces the segment by one with other
 // records replaces the index too, before those records are gone elsewhere.
 type knownFilter struct {
-	size, modified int64
-	end            uint64 // of the segment, by its index
-	pos            int64  // of the first block
-	shape          format.FilterShape
+	stamp vfs.Stamp // of the segment
+	end   uint64    // of the segment, by its index
+	pos   int64     // of the first block
+	shape format.FilterShape
 }
 
 // errOtherFilter: what was remembered is not what is there.
@@ -167,22 +166,19 @@ func (r *Reader) mayHold(base, above uint64, hash uint64) (bool, error) {
 
 // askKnown reads the hash's block by what is remembered of the index.
 func (r *Reader) askKnown(base uint64, k knownFilter, hash uint64) (bool, error) {
-	info, err := r.dir.Stat(format.SegmentName(base))
+	stamp, err := vfs.StampOf(r.dir, format.SegmentName(base))
 	if err != nil {
 		return true, err
 	}
-	if info.Size() != k.size || info.ModTime().UnixNano() != k.modified {
+	if stamp != k.stamp {
 		return true, errOtherFilter
 	}
 	if k.shape.Blocks == 0 {
 		return false, nil
 	}
-	f, err := r.dir.OpenFile(format.IndexName(base), os.O_RDONLY, 0)
-	if err != nil {
-		return true, err
-	}
-	defer f.Close()
-	return askFilter(f, k.pos, k.shape, hash)
+	return askFilter(func(b []byte, pos int64) error {
+		return vfs.ReadName(r.dir, format.IndexName(base), b, pos)
+	}, k.pos, k.shape, hash)
 }
 
 // askAnew opens the index, compares it with the segment, and remembers it.
@@ -205,11 +201,11 @@ func (r *Reader) askAnew(base uint64, hash uint64) (k knownFilter, may bool, err
 		return k, true, errNoFilter
 	}
 	k = knownFilter{
-		size: info.Size(), modified: info.ModTime().UnixNano(), end: x.header.End,
+		stamp: vfs.StampFrom(info), end: x.header.End,
 		pos: x.header.FilterBlockPos(0), shape: x.header.Filter,
 	}
 	if k.shape.Blocks > 0 {
-		may, err = askFilter(x.f, k.pos, k.shape, hash)
+		may, err = askFilter(func(b []byte, pos int64) error { return readFull(x.f, b, pos) }, k.pos, k.shape, hash)
 	}
 	if err == nil {
 		r.remember(base, k)
@@ -227,12 +223,12 @@ func (r *Reader) remember(base uint64, k knownFilter) {
 }
 
 // askFilter reads the block that a hash belongs to.
-func askFilter(f vfs.File, pos int64, shape format.FilterShape, hash uint64) (bool, error) {
+func askFilter(read func(b []byte, pos int64) error, pos int64, shape format.FilterShape, hash uint64) (bool, error) {
 	buf := smallBuffers.Get().(*[]byte)
 	defer smallBuffers.Put(buf)
 	n := int64(shape.BlockBytes)
 	b := (*buf)[:n]
-	if err := readFull(f, b, pos+n*int64(shape.Block(hash))); err != nil {
+	if err := read(b, pos+n*int64(shape.Block(hash))); err != nil {
 		return true, err
 	}
 	block, err := shape.ParseFilterBlock(b)

@@ -41,7 +41,7 @@ const maxEmpty = 10
 func listNames(dir vfs.Dir) (names []string, err error) {
 	for range maxEmpty {
 		names, err = dir.Names()
-		if err != nil || len(names) == 0 || len(segmentsOf(names)) > 0 {
+		if err != nil || len(names) == 0 || slices.ContainsFunc(names, isSegment) {
 			break
 		}
 	}
@@ -69,6 +69,11 @@ func allNames(dir vfs.Dir) ([]string, error) {
 	names = append(names, again...)
 	slices.Sort(names)
 	return slices.Compact(names), err
+}
+
+func isSegment(name string) bool {
+	_, ok := format.ParseSegmentName(name)
+	return ok
 }
 
 func segmentsOf(names []string) listing {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
 )
 
 // OffsetAt returns the offset of the first durable record whose time is t or
@@ -147,9 +148,9 @@ func (w *walker) seekTime(ms int64) (pos int64, lowest uint64, err error) {
 // file has this size and modification time: compaction may have put another one
 // under the name.
 type segTimes struct {
-	size, modified int64
-	minMS, maxMS   int64
-	empty          bool
+	stamp        vfs.Stamp
+	minMS, maxMS int64
+	empty        bool
 }
 
 // earlier reports whether it is known that the segment holds no record with a
@@ -168,8 +169,8 @@ func (r *Reader) timesOf(base uint64) (t segTimes, ok bool) {
 	if !ok {
 		return t, false
 	}
-	info, err := r.dir.Stat(format.SegmentName(base))
-	return t, err == nil && info.Size() == t.size && info.ModTime().UnixNano() == t.modified
+	stamp, err := vfs.StampOf(r.dir, format.SegmentName(base))
+	return t, err == nil && stamp == t.stamp
 }
 
 // learnTimes remembers the times of a closed segment from its index.
@@ -185,7 +186,7 @@ func (r *Reader) learnTimes(s *segFile) (known bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.times[s.base] = segTimes{
-		size: info.Size(), modified: info.ModTime().UnixNano(),
+		stamp: vfs.StampFrom(info),
 		minMS: h.MinTimeMS, maxMS: h.MaxTimeMS, empty: h.Records == 0,
 	}
 	return true, nil

@@ -21,10 +21,21 @@ const (
 )
 
 // SegmentName is the name of the segment with this base offset.
-func SegmentName(base uint64) string { return fmt.Sprintf("%020d", base) + LogSuffix }
+func SegmentName(base uint64) string { return baseName(base, LogSuffix) }
 
 // IndexName is the name of that segment's index.
-func IndexName(base uint64) string { return fmt.Sprintf("%020d", base) + IndexSuffix }
+func IndexName(base uint64) string { return baseName(base, IndexSuffix) }
+
+// baseName is the offset in 20 digits and the suffix. A look-up makes a name or two
+// for each segment.
+func baseName(base uint64, suffix string) string {
+	var b [baseDigits + 8]byte
+	for i := baseDigits - 1; i >= 0; i-- {
+		b[i] = byte('0' + base%10)
+		base /= 10
+	}
+	return string(append(b[:baseDigits], suffix...))
+}
 
 // TornName is the name that the n-th piece cut off at pos is kept under.
 func TornName(base uint64, pos int64, n int) string {
