@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/evtest"
+	"github.com/evlog-go/evlog/internal/format"
 )
 
 // A reader that has fallen behind is told so with the first offset left, in
@@ -300,6 +303,10 @@ func TestProcess_ReadersUnderRetention(t *testing.T) {
 		require.NoError(t, cmd.Wait(), "%s: %s", how, outputs[how])
 		t.Log(outputs[how])
 	}
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(p.dir, format.SegmentName(0)))
+		return errors.Is(err, fs.ErrNotExist)
+	}, time.Minute, 10*time.Millisecond, "something is removed, however slow the writer is")
 	stop()
 	require.NoError(t, w.bad)
 	im, err := evtest.ReadDir(p.dir)
@@ -307,6 +314,5 @@ func TestProcess_ReadersUnderRetention(t *testing.T) {
 	out := im.Writer()
 	require.NoError(t, out.Err)
 	require.GreaterOrEqual(t, out.Next, w.last+1)
-	require.Greater(t, im.Bases()[0], uint64(0), "something was removed")
 	t.Logf("%d records acknowledged, the log holds %d to %d", w.have(), im.Bases()[0], out.Next)
 }
