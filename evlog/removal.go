@@ -83,6 +83,14 @@ func (l *Log) settleRemoval(ctx context.Context, base uint64) error {
 	if _, err := l.dir.Stat(name); !gone(err) {
 		return err // it is there: a listing had missed it
 	}
+	if _, err := l.dir.Stat(format.IndexName(base)); err != nil {
+		// A removal that was under way when the directory was listed has ended well. To
+		// put the file back would show readers an old end that is gone.
+		if gone(err) {
+			err = nil
+		}
+		return err
+	}
 	segments, err := listSegments(l.dir)
 	if err != nil {
 		return err

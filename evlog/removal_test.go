@@ -229,3 +229,49 @@ func TestCompact_EmptiedSegmentsAreSettled(t *testing.T) {
 		require.NoError(t, again.Close())
 	}
 }
+
+// A compaction lists the directory while retention has removed a segment and not its
+// index yet. By its turn that removal has ended, and nothing of it is put back: not
+// even an empty file, which would show readers an old end that is gone.
+func TestCompact_BesideRemoval(t *testing.T) {
+	var l *evlog.Log
+	var compacting sync.WaitGroup
+	var once sync.Once
+	var removing, back atomic.Bool
+	listed := make(chan struct{}, 100)
+	m := vfs.NewMem()
+	p := onFS(t, m)
+	p = p.on(vfs.Inject(m, func(op vfs.Op) error {
+		switch {
+		case op.Kind == vfs.OpRemove && op.Name == evtest.IndexFile(0):
+			once.Do(func() {
+				removing.Store(true)
+				compacting.Go(func() {
+					if _, err := l.Compact(p.ctx, fast()); err != nil {
+						t.Error(err)
+					}
+				})
+				<-listed
+			})
+		case op.Kind == vfs.OpRename && op.To == evtest.SegmentFile(0) && removing.Load():
+			back.Store(true)
+		}
+		return nil
+	}).After(func(op vfs.Op, _ error) {
+		if op.Kind == vfs.OpList && removing.Load() {
+			listed <- struct{}{}
+		}
+	}))
+	l = p.open(t, &evlog.Options{NoPreallocate: true})
+	for range 3 {
+		appendEach(t, p.ctx, l, rec("", "value"))
+		require.NoError(t, l.Roll(p.ctx))
+	}
+	p.settled(t)
+	_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 1})
+	require.NoError(t, err)
+	compacting.Wait()
+	require.True(t, removing.Load())
+	require.False(t, back.Load())
+	noLoneIndex(t, p)
+}
