@@ -52,11 +52,22 @@
 // also where it reads the log several times; a transaction (BeginTx, or the
 // statement BEGIN) sees that of its first statement to the end. As in SQLite, a
 // statement that begins before another one on the same connection has ended sees
-// the state of that one. What retention removes meanwhile is an error,
-// evlog.ErrOffsetOutOfRange, if the statement had begun to read it. Compaction may
-// remove records from that state whose key has a newer one above it;
-// evlog.CompactOptions.MinLag keeps it from doing so for as long as statements
-// take. segments and consumers are read once for a statement, at that moment.
+// the state of that one. segments and consumers are read once for a statement, at
+// that moment.
+//
+// What retention removes meanwhile is an error, evlog.ErrOffsetOutOfRange, if the
+// statement had begun to read it. Compaction may work meanwhile too, and no error
+// comes of it. Each scan goes through the state in order and finds no record twice,
+// and finds each record without a key. One with a key may be there for one scan and
+// gone for the next one, if the log has a newer one of its key in a segment that has
+// been closed for evlog.CompactOptions.MinLag: that is, the newest of its key in the
+// statement's state is found for as long as the statement takes less than MinLag, a
+// minute where nobody has changed it. The command evlog compact has none: beside it
+// a key that is set anew while a statement runs may be found neither as it was nor as
+// it is. Tombstones go when their grace is over. A statement that has to see equal
+// records in two places reads them once:
+//
+//	WITH l AS MATERIALIZED (SELECT offset, key FROM log) SELECT ...
 //
 // # Reading and writing
 //

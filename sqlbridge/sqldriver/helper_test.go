@@ -19,10 +19,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) == "insert" {
+	switch child := os.Getenv(childEnv); child {
+	case "insert":
 		err := insertChild(os.Args[1], os.Stdout)
 		fmt.Fprintln(os.Stderr, "insert:", err)
 		os.Exit(1)
+	case "churn":
+		if err := churnChild(os.Args[1], os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "churn:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
