@@ -56,10 +56,20 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// stuckAfter is when a query that should have ended is taken to be one that never
+// does. It is long for a machine that is busy with other things.
+const stuckAfter = 20 * time.Second
+
 // cancelled runs an endless query and returns how long it went on after the end of
 // its context.
 func cancelled(t *testing.T, db *sql.DB, q, how string) time.Duration {
 	const before = 50 * time.Millisecond
+	// Nothing else gets a query out of SQLite, nor closes its connection: without this
+	// the tests would hang, and say nothing.
+	stuck := time.AfterFunc(before+stuckAfter, func() {
+		panic(fmt.Sprintf("%s: %s: the query goes on, %v after its context has ended", how, q, stuckAfter))
+	})
+	defer stuck.Stop()
 	ctx, stop := context.WithTimeout(t.Context(), before)
 	defer stop()
 	want := context.DeadlineExceeded

@@ -48,11 +48,12 @@ func (s *session) inTransaction() bool {
 	if s.handle != 0 {
 		return sqlite3.Xsqlite3_get_autocommit(s.tls, s.handle) == 0
 	}
-	if s.transaction == "" || s.dead != nil { // nothing was begun or ended
-		return s.held && s.dead == nil
+	if s.dead != nil {
+		return false
 	}
-	failed, transaction := s.err, s.transaction // which the statements here may change
+	failed, transaction := s.err, s.transaction // which the statements here change
 	defer func() { s.err, s.transaction = failed, transaction }()
+	s.transaction = "" // a BEGIN behind a COMMIT is another transaction's, to the authorizer
 	if _, err := s.engine.ExecContext(s.base, "BEGIN", nil); err != nil {
 		return true
 	}
