@@ -16,7 +16,7 @@ type chunk struct {
 	next    uint64             // offset after the chunk's last record; 0 if it has none
 	pending []span             // parts of buf that a caller of Append waits for
 	index   []chunkEntry       // for the sparse index
-	last    format.Header      // of the last record
+	last    format.Header      // of the last record; with its checksum once sealed
 	lastPos int                // in buf
 	summary format.IndexHeader // Records, Tombstones, MinTimeMS, MaxTimeMS
 	commit  *commit            // what callers wait for; nil where nobody does
@@ -44,11 +44,18 @@ func (c *commit) finish(err error) {
 	close(c.done)
 }
 
-// add encodes a record, the next one of a segment with this spacing.
+// add encodes a record, the next one of a segment with this spacing; seal
+// completes it.
 func (c *chunk) add(offset uint64, timeMS int64, r *Record, s *spacing) {
 	pos := len(c.buf)
-	c.buf = format.Append(c.buf, offset, timeMS, r.Schema, r.Key, r.Value)
+	c.buf = format.AppendUnsealed(c.buf, offset, timeMS, r.Schema, r.Key, r.Value)
 	c.note(format.ParseHeader(c.buf[pos:]), pos, s)
+}
+
+// seal puts the checksums in, before the chunk is written.
+func (c *chunk) seal() {
+	format.Seal(c.buf)
+	c.last.CRC = format.ParseHeader(c.buf[c.lastPos:]).CRC
 }
 
 // note takes the record at pos of buf, the last one so far, into the summary and

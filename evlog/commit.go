@@ -126,6 +126,7 @@ func (l *Log) writeChunk(c *chunk) error {
 		}
 	}
 	if n := len(c.buf); n > 0 {
+		c.seal()
 		if invariant.Enabled {
 			l.checkChunk(c)
 		}

@@ -84,6 +84,16 @@ func Size(keyLen, valueLen int) int64 { return HeaderSize + int64(keyLen) + int6
 
 // Append encodes a record behind dst. The caller has checked the limits.
 func Append(dst []byte, offset uint64, timeMS int64, schema uint16, key, value []byte) []byte {
+	from := len(dst)
+	dst = AppendUnsealed(dst, offset, timeMS, schema, key, value)
+	Seal(dst[from:])
+	return dst
+}
+
+// AppendUnsealed is Append without the checksum, which Seal puts in. Many records
+// sealed at once take less time than each by itself: what was just written in
+// pieces of 2 to 16 bytes cannot be read in pieces of 8 for some cycles.
+func AppendUnsealed(dst []byte, offset uint64, timeMS int64, schema uint16, key, value []byte) []byte {
 	start, size := len(dst), HeaderSize+len(key)+len(value)
 	dst = slices.Grow(dst, size)[:start+size]
 	b := dst[start:]
@@ -94,8 +104,16 @@ func Append(dst []byte, offset uint64, timeMS int64, schema uint16, key, value [
 	binary.LittleEndian.PutUint16(b[26:], uint16(len(key)))
 	copy(b[HeaderSize:], key)
 	copy(b[HeaderSize+len(key):], value)
-	binary.LittleEndian.PutUint32(b[4:], Checksum(b[crcEnd:]))
 	return dst
+}
+
+// Seal puts the checksums into whole records, which stand back to back in b.
+func Seal(b []byte) {
+	for len(b) > 0 {
+		n := SizeOf(b)
+		binary.LittleEndian.PutUint32(b[4:], Checksum(b[crcEnd:n]))
+		b = b[n:]
+	}
 }
 
 // ParseHeader reads the fixed part from b, which holds at least HeaderSize
