@@ -183,11 +183,14 @@ type compaction struct {
 	nowMS   int64
 	running time.Duration // since the writer was opened
 	own     uint64        // segments from here on were made by this very writer
+	tried   []triedFile   // by an earlier run; ascending
 
 	segs    []closedSegment
 	scope   int    // of segs: those above do not exist for this run
 	records uint64 // in all of segs, at first
 	unsure  int    // above this one of segs no tombstone goes, and nothing is noted as clean
+
+	complete bool // it has been through all that it could
 
 	keys   *keyMap
 	drops  dropSet
@@ -248,6 +251,7 @@ func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compac
 		err = c.merge(ctx)
 	}
 	if err == nil {
+		c.complete = true
 		c.work.finish()
 	}
 	for i := range c.segs {
@@ -268,24 +272,6 @@ func (c *compaction) settle() {
 			return
 		}
 	}
-}
-
-// graceOver reports whether the tombstones of a segment have been there for long
-// enough.
-func (c *compaction) graceOver(s *closedSegment) bool {
-	if c.opts.Grace <= 0 {
-		return true
-	}
-	return s.cleanedMS > 0 && c.report.ClockWait == 0 && time.Duration(min(c.nowMS-s.cleanedMS, maxMillis))*time.Millisecond >= c.opts.Grace
-}
-
-// expiring reports whether the tombstones of segment i go. That is safe only
-// where all older records of their keys are gone for good: they are in segments
-// that this run has been through before, or in this very one, unless one of
-// these was left out.
-func (c *compaction) expiring(i int) bool {
-	s := &c.segs[i]
-	return s.tombs && !s.refused && !s.gone && i <= c.unsure && c.graceOver(s)
 }
 
 // refuse leaves a damaged segment as it is. An error that says nothing about the

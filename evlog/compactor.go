@@ -27,9 +27,10 @@ type compactor struct {
 	wake   chan struct{} // a segment was rolled
 	done   chan struct{} // closed when the goroutine has ended
 	since  uint64        // base of the active segment when the log was opened
+	tried  []triedFile   // ascending; of whoever has the token
 
 	mu   sync.Mutex // guards the rest
-	dirt DirtyState // about; each run finds out
+	dirt dirtyState // about; each run finds out
 }
 
 // prepare comes before any goroutine that may roll: rolled is then called.
@@ -59,8 +60,8 @@ func (k *compactor) stop() {
 // rolled says that a segment of this size was closed.
 func (k *compactor) rolled(bytes int64) {
 	k.mu.Lock()
-	k.dirt.ClosedBytes += bytes
-	k.dirt.DirtyBytes += bytes
+	k.dirt.closed += bytes
+	k.dirt.dirty += bytes
 	k.mu.Unlock()
 	signal(k.wake)
 }
@@ -94,6 +95,9 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	l.mu.Unlock()
 	c.configure(o, l.config, gaps, l.clock)
 	c.own = k.since
+	if ready != nil {
+		c.tried = k.tried // by hand all is tried again
+	}
 	if l.lookAtClock(ctx); l.failure() != nil {
 		return c, l.failure()
 	}
@@ -102,8 +106,13 @@ func (k *compactor) compaction(ctx context.Context, o CompactOptions, ready func
 	if len(c.report.Changes) > 0 {
 		l.compacted(c.report, l.clock.Elapsed()-c.running, err)
 	}
+	c.sweep()
+	c.settle()
+	if c.complete && !c.inUse() {
+		k.remember(c)
+	}
 	k.mu.Lock()
-	k.dirt = c.dirt(len(c.segs))
+	k.dirt = c.dirt()
 	k.mu.Unlock()
 	return c, err
 }
@@ -159,11 +168,11 @@ func (k *compactor) loop() {
 func (k *compactor) dirtyEnough() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.dirt.DirtyBytes > 0 && k.dirt.Ratio() >= k.l.config.MinDirtyRatio
+	return k.dirt.enough(k.l.config.MinDirtyRatio)
 }
 
 // attempt compacts if it is time, and returns when it will be. ok is false where
-// something was in the way.
+// something was in the way that may go away by itself.
 func (k *compactor) attempt() (next time.Duration, ok bool) {
 	l := k.l
 	quiet := k.rollQuiet()
@@ -171,11 +180,11 @@ func (k *compactor) attempt() (next time.Duration, ok bool) {
 	if err != nil {
 		return compactRetryMax, false // no option is bad
 	}
-	c, err := k.compaction(k.ctx, o, func(c *compaction) bool { return c.due() })
+	c, err := k.compaction(k.ctx, o, (*compaction).due)
 	if err != nil && k.ctx.Err() == nil && !l.poisoned() {
 		l.logger.Warn("compaction failed; it is tried again", "err", err)
 	}
-	return min(quiet, c.nextDue()), err == nil && len(c.report.Refused) == 0
+	return min(quiet, c.untilDue()), err == nil && !c.inUse()
 }
 
 // quietAge is how long what is not cleaned may stay so.
@@ -199,39 +208,4 @@ func (k *compactor) rollQuiet() time.Duration {
 		return compactRetry
 	}
 	return limit
-}
-
-// due reports whether there is enough to do.
-func (c *compaction) due() bool {
-	n := c.old(c.opts.MinLag)
-	if d := c.dirt(n); d.DirtyBytes > 0 && d.Ratio() >= c.config.MinDirtyRatio {
-		return true
-	}
-	c.settle()
-	for i := range c.segs[:n] {
-		if s := &c.segs[i]; c.expiring(i) || s.dirty() && c.age(s.closedMS) >= c.config.quietAge() {
-			return true
-		}
-	}
-	return false
-}
-
-// nextDue is when there will be, by what is known now.
-func (c *compaction) nextDue() time.Duration {
-	next := max(c.config.quietAge(), compactRoll)
-	enough := c.dirt(len(c.segs)).Ratio() >= c.config.MinDirtyRatio
-	for i := range c.segs {
-		switch s := &c.segs[i]; {
-		case s.gone || s.refused:
-		case s.dirty():
-			after := c.config.quietAge()
-			if enough {
-				after = c.opts.MinLag
-			}
-			next = min(next, after-c.age(s.closedMS))
-		case s.tombs:
-			next = min(next, c.opts.Grace-c.age(s.cleanedMS))
-		}
-	}
-	return max(next, 0)
 }

@@ -28,7 +28,8 @@ var errAgain = errors.New("the pass begins again")
 // records of its key are gone: they lay below, and it superseded them.
 //
 // What lies above and was cleaned before need not be read again: it superseded
-// what it could at that time. The active segment supersedes nothing yet: so what
+// what it could at that time. Nor need what was tried before, as far as it does not
+// count. The active segment supersedes nothing yet: so what
 // a record was removed for is always in a segment that was closed before, and a
 // reader that misses both has missed a roll.
 func (c *compaction) clean(ctx context.Context) error {
@@ -88,8 +89,7 @@ func (c *compaction) lastSource() int {
 }
 
 func (c *compaction) isSource(i int) bool {
-	s := &c.segs[i]
-	return !s.out() && (s.dirty() || c.expiring(i))
+	return c.counts(i) || c.expiring(i)
 }
 
 // pass does one pass from from on and returns where the next one begins.

@@ -102,11 +102,6 @@ func (c *compaction) joins(at turn) bool {
 		float64(o.bytes)+stays <= float64(c.config.rollBytes()) && ages.take(int64(stays), s.fact())
 }
 
-// becomesClean reports whether segment i is clean when this run has been through.
-func (c *compaction) becomesClean(i int) bool {
-	return !c.segs[i].dirty() || i <= c.unsure && c.nowMS >= plausibleSince.UnixMilli()
-}
-
 // judge drops from a segment what goes of the records from start to stop.
 func (c *compaction) judge(ctx context.Context, at turn, start, stop int64) error {
 	s := &c.segs[at.seg]

@@ -25,6 +25,7 @@ type closedSegment struct {
 	refused   bool  // damaged, or in use where that is in the way: left as it is
 	overlaps  bool  // holds what the next one holds too: a merge was interrupted
 	gone      bool  // removed by retention, or merged into the one before
+	tried     bool  // a run has been through it, and could not note that it is clean
 }
 
 // dirty reports whether the segment was not cleaned yet.
@@ -71,6 +72,7 @@ func (c *compaction) look(ctx context.Context, s *closedSegment) error {
 		return err
 	}
 	s.size, s.closedMS = info.Size(), info.ModTime().UnixMilli()
+	c.recall(s, info)
 	x, err := openIndex(c.dir, s.base, f)
 	switch {
 	case err == nil:
@@ -85,6 +87,8 @@ func (c *compaction) look(ctx context.Context, s *closedSegment) error {
 		return x.close()
 	case !noIndex(err):
 		return err
+	case s.refused:
+		return nil
 	}
 	b, err := c.scan(ctx, s, f)
 	if err == nil && !s.refused {
@@ -143,33 +147,4 @@ func (c *compaction) age(ms int64) time.Duration {
 		return c.running
 	}
 	return time.Duration(min(c.nowMS-max(ms, 0), maxMillis)) * time.Millisecond
-}
-
-// DirtyState says how much there is to compact.
-type DirtyState struct {
-	ClosedBytes int64 // of closed segments
-	DirtyBytes  int64 // of these, in segments that compaction has not cleaned
-	Tombstones  bool  // cleaned segments hold tombstones that wait for the end of their grace
-}
-
-// Ratio is the dirty part of the closed segments, from 0 to 1.
-func (d DirtyState) Ratio() float64 {
-	if d.ClosedBytes == 0 {
-		return 0
-	}
-	return float64(d.DirtyBytes) / float64(d.ClosedBytes)
-}
-
-// dirt adds up the first n segments.
-func (c *compaction) dirt(n int) (d DirtyState) {
-	for i := range c.segs[:n] {
-		s := &c.segs[i]
-		d.ClosedBytes += s.size
-		if s.dirty() {
-			d.DirtyBytes += s.size
-		} else if s.tombs {
-			d.Tombstones = true
-		}
-	}
-	return d
 }

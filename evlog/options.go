@@ -94,7 +94,9 @@ type Options struct {
 	SyncInterval time.Duration
 	// Compact has the writer compact the log by key (see Log.Compact) by itself,
 	// in the background, when enough of it is dirty: not compared with the rest
-	// yet. Default Off.
+	// yet. What a damaged or missing segment, or a clock that shows a time before
+	// 2001, keeps dirty is read once by an open log, and again when that is gone,
+	// which is noticed within an hour. Default Off.
 	Compact Switch
 	// MinDirtyRatio is the dirty part of the closed segments, in bytes, from which
 	// that happens, above 0 and up to 1. What has been dirty for TombstoneGrace is
