@@ -57,7 +57,7 @@ func (r *Reader) quickly(ctx context.Context, offset uint64, d format.Durable) (
 	} else {
 		e, ok, err = list.last(before)
 	}
-	if err != nil || !ok || e.Pos >= valid {
+	if err != nil || !ok || e.Pos < 0 || e.Pos >= valid { // it may lie
 		return rec, false
 	}
 	scratch := smallBuffers.Get().(*[]byte)
