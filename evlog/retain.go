@@ -43,7 +43,8 @@ type DueSegment struct {
 	Reason    RetainReason
 	// Time is what its age counts from: the highest time of its records or the
 	// time when it was closed, whichever is earlier; where neither is plausible,
-	// the closing of the next segment of which that is. Zero where it was not
+	// the closing of the next segment of which that is. One without records goes
+	// with the next one that has some, if that is earlier. Zero where it was not
 	// asked for or is not known.
 	Time time.Time
 	// Overruled are the consumers that had not finished it, in spite of whom it

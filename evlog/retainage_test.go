@@ -1,6 +1,8 @@
 package evlog_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,4 +147,73 @@ func TestRetain_NeverTooYoung(t *testing.T) {
 		}
 		require.Positive(t, gone, "seed %d: nothing ever goes", seed)
 	})
+}
+
+// A segment of which compaction has left nothing has no age of its own: it goes with
+// the next one that has records, be that the active one, and does not hold it up.
+func TestRetain_EmptySegmentsHoldNothingUp(t *testing.T) {
+	old, young := noon.Add(-1000*time.Hour), noon
+	for _, c := range []struct {
+		name   string
+		times  []time.Time       // of the record in each segment; zero: there is none
+		active time.Time         // of the one in the active segment
+		closed map[int]time.Time // when some were; the others at noon
+		after  time.Duration     // noon
+		want   []uint64
+	}{
+		{name: "old records above", times: []time.Time{{}, old, young}, want: []uint64{0, 1}},
+		{name: "two of them", times: []time.Time{{}, {}, old, young}, want: []uint64{0, 1, 2}},
+		{name: "between", times: []time.Time{old, {}, old, {}, young}, want: []uint64{0, 1, 2}},
+		{name: "young records above", times: []time.Time{{}, young}, after: time.Hour - time.Millisecond},
+		{name: "by its own closing", times: []time.Time{{}, noon.Add(time.Hour)}, after: time.Hour, want: []uint64{0, 1}},
+		{name: "closed in 1970", times: []time.Time{{}, old, young}, closed: map[int]time.Time{0: time.UnixMilli(5)}, want: []uint64{0, 1}},
+		{name: "closed in 2090", times: []time.Time{{}, old, young}, closed: map[int]time.Time{0: noon.AddDate(64, 0, 0)}, want: []uint64{0, 1}},
+		{name: "closed in 1970, all empty", times: []time.Time{{}, {}}, closed: map[int]time.Time{0: time.UnixMilli(5)}, after: time.Hour, want: []uint64{0, 1}},
+		{
+			name: "closed in 1970, as what has records", times: []time.Time{{}, {}, time.UnixMilli(5)}, after: time.Hour,
+			closed: map[int]time.Time{0: time.UnixMilli(5), 2: time.UnixMilli(5)}, want: []uint64{0, 1},
+		},
+		{name: "old records in the active one", times: []time.Time{{}, {}}, active: old, want: []uint64{0, 1, 2}},
+		{name: "young records in the active one", times: []time.Time{{}, {}}, active: young, after: time.Hour - time.Millisecond},
+	} {
+		for _, indexed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, indexed %v", c.name, indexed), func(t *testing.T) {
+				p, m := inMem(t)
+				b := build()
+				for i, at := range append(slices.Clone(c.times), c.active) {
+					name := evtest.SegmentFile(uint64(i))
+					if b.im[name] = []byte{}; !at.IsZero() {
+						b.im[name] = evtest.EncodeRecs(evtest.Rec{Offset: uint64(i), TimeMS: at.UnixMilli(), Value: []byte("v")})
+					}
+				}
+				last := uint64(len(c.times))
+				next := last
+				if !c.active.IsZero() {
+					next++
+				}
+				p.put(t, b.durable(next, last).im)
+				d, err := m.OpenDir(p.dir)
+				require.NoError(t, err)
+				defer d.Close()
+				for i := range c.times {
+					closed, ok := c.closed[i]
+					if !ok {
+						closed = noon
+					}
+					require.NoError(t, d.Chtimes(evtest.SegmentFile(uint64(i)), closed))
+				}
+				clock := evlogtest.NewClock(noon.Add(c.after))
+				l := p.open(t, &evlog.Options{Clock: clock, NoPreallocate: true, NoRetention: true})
+				quiet(t, p)
+				if !indexed {
+					removeIndexes(t, p)
+				}
+				limit := evlog.RetainOptions{MaxAge: time.Hour}
+				plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanRetain(p.ctx, &limit)
+				require.NoError(t, err)
+				require.Equal(t, c.want, bases(plan.Removed))
+				require.Equal(t, c.want, bases(retain(t, p, l, limit).Removed))
+			})
+		}
+	}
 }

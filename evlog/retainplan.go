@@ -2,8 +2,6 @@ package evlog
 
 import (
 	"context"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -59,10 +57,11 @@ type retainPlanner struct {
 	listing listing
 	closed  listing // of these, the segments that are closed for good
 	files   logFiles
-	later   closingTime // of the segments looked at last
-	left    int64       // bytes of all files without the segments judged due so far
-	records int64       // the same of records; only with maxRecords
-	counts  []int64     // records of the closed segments, each counted once
+	later   boundTime // when those below were closed, at the latest
+	above   boundTime // what the age of the first one with records counts from
+	left    int64     // bytes of all files without the segments judged due so far
+	records int64     // the same of records; only with maxRecords
+	counts  []int64   // records of the closed segments, each counted once
 	act     *activeFacts
 	next    time.Time // when an age may decide otherwise; zero: never
 }
@@ -221,68 +220,6 @@ func (p *retainPlanner) older(ctx context.Context, s *DueSegment, limit time.Dur
 	}
 	s.Time = at
 	return p.passed(at, limit), nil
-}
-
-// time is what a segment's age counts from. ok is false where that is not known.
-func (p *retainPlanner) time(ctx context.Context, base uint64) (at time.Time, ok bool, err error) {
-	if p.act != nil && base == p.act.base {
-		at = timeOf(p.act.maxMS)
-		return at, p.act.records > 0 && plausible(at, p.now), nil
-	}
-	f, err := p.fact(ctx, base)
-	if err != nil {
-		return at, false, err
-	}
-	if at, ok = f.time(p.now); ok {
-		return at, true, nil
-	}
-	return p.closedBefore(ctx, base)
-}
-
-// closingTime bounds when the segments below a base were closed.
-type closingTime struct {
-	below uint64
-	at    time.Time
-	ok    bool
-}
-
-// closedBefore bounds the closing of a segment of which no time can be believed:
-// it was not after that of any segment above. The next one whose closing time can
-// be believed says it; times of records, which callers may give, do not. So it
-// goes only at a time when a segment that was written after it is due for its
-// closing alone. Asked in ascending order.
-func (p *retainPlanner) closedBefore(ctx context.Context, base uint64) (time.Time, bool, error) {
-	if base < p.later.below {
-		return p.later.at, p.later.ok, nil
-	}
-	p.later = closingTime{below: math.MaxUint64}
-	i, _ := slices.BinarySearch(p.closed, base)
-	for _, above := range p.closed[i+1:] {
-		f, err := p.fact(ctx, above)
-		if err != nil {
-			return time.Time{}, false, err
-		}
-		if at := timeOf(f.closedMS); plausible(at, p.now) {
-			p.later = closingTime{below: above, at: at, ok: true}
-			break
-		}
-	}
-	return p.later.at, p.later.ok, nil
-}
-
-// passed reports whether limit has passed since at.
-func (p *retainPlanner) passed(at time.Time, limit time.Duration) bool {
-	due := at.Add(limit)
-	if wait := p.waits(limit); wait > 0 && !due.After(p.now.Add(wait)) {
-		due = p.now.Add(wait)
-	}
-	if due.After(p.now) {
-		if p.next.IsZero() || due.Before(p.next) {
-			p.next = due
-		}
-		return false
-	}
-	return true
 }
 
 // chooseActive takes the active segment, if it is due by its age, or by hand;
