@@ -135,7 +135,7 @@ func TestOpen_Cases(t *testing.T) {
 		{"holes", build().segment(0, 3, 4, 900).segment(901, 1<<40).durable(1<<40+1, 901), []uint64{3, 4, 900, 1 << 40}, 1<<40 + 1, false, "", 0},
 		{"big base", build().segment(1_000_000_000_000, 1_000_000_000_000, 1_000_000_000_005).durable(1_000_000_000_006, 1_000_000_000_000), []uint64{1_000_000_000_000, 1_000_000_000_005}, 1_000_000_000_006, false, "", 0},
 		{"overlap after a merge", build().segment(0, upTo(0, 10)...).segment(5, upTo(5, 10)...).segment(10, 10, 11).durable(12, 10), upTo(0, 12), 12, false, "", 0},
-		{"overlap, the first one was compacted", build().segment(0, 2, 7, 9).segment(5, upTo(5, 10)...).segment(10, 10).durable(11, 10), []uint64{2, 7, 9, 10}, 11, false, "", 0},
+		{"overlap, the first one was compacted", build().segment(0, 2, 8, 9).segment(5, upTo(5, 10)...).segment(10, 10).durable(11, 10), []uint64{2, 8, 9, 10}, 11, false, "", 0},
 		{"the first record of a segment was removed", build().segment(0, 3, 4).segment(5, 8, 9).segment(10, 10).durable(11, 10), []uint64{3, 4, 8, 9, 10}, 11, false, "", 0},
 		{"offset below the base ends the prefix", build().segment(5, 5, 6).tail(5, evtest.EncodeRec(small(4))...).durable(7, 5), []uint64{5, 6}, 7, false, "", 0},
 		{"offset given twice ends the prefix", build().segment(0, 0, 1, 2).tail(0, evtest.EncodeRec(small(2))...).durable(3, 0), []uint64{0, 1, 2}, 3, false, "", 0},

@@ -85,6 +85,8 @@ type verifier struct {
 	assumed     error
 	committed   uint64 // highest next_offset of the log's consumers, where DURABLE is lost
 	segments    listing
+	next        uint64 // after the last record of the segment checked last
+	overlap     overlapChecker
 	done, total int64
 }
 
@@ -115,10 +117,15 @@ func (v *verifier) run(ctx context.Context) error {
 		if len(v.opts.Segments) > 0 && !slices.Contains(v.opts.Segments, base) {
 			continue
 		}
+		v.next = 0
 		if err := v.segment(ctx, i, base); err != nil {
 			return err
 		}
+		if err := v.overlaps(ctx, i, v.next); err != nil {
+			return err
+		}
 	}
+	v.lackingAtEnd()
 	return nil
 }
 
@@ -230,6 +237,7 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 		b.add(pos, h)
 		entries.record(pos, h, b.header.MaxTimeMS)
 		filter.record(h, rec)
+		v.overlap.record(h, rec)
 		if h.Offset < end {
 			durable = b.header
 		}
@@ -238,6 +246,7 @@ func (v *verifier) check(ctx context.Context, base, end uint64, active bool) (Se
 	if err != nil {
 		return SegmentInfo{}, nil, wrap("read "+pathOf(v.r.dir, format.SegmentName(base)), err)
 	}
+	v.next = res.next
 	info := SegmentInfo{Base: base, End: end, FileBytes: res.size, State: SegmentClosed}
 	header := b.header
 	if active {
