@@ -28,6 +28,7 @@ type housekeeper struct {
 	done   chan struct{}
 
 	closing chan struct{} // closed when the log is being closed
+	one     chan struct{} // holds a token while Reindex goes on, and once the log is closed
 
 	buildMu sync.Mutex // held while an index is made by reading: one at a time
 
@@ -45,7 +46,7 @@ func (h *housekeeper) start(l *Log, names []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.l, h.cancel = l, cancel
 	h.jobs, h.done = make(chan indexJob, maxIndexJobs), make(chan struct{})
-	h.closing = make(chan struct{})
+	h.closing, h.one = make(chan struct{}), make(chan struct{}, 1)
 	go h.run(ctx, names)
 }
 
@@ -53,14 +54,43 @@ func (h *housekeeper) start(l *Log, names []string) {
 // start. What is not done by then is left to a later opening.
 const closeGrace = time.Second
 
-// stop writes the indexes of all rolled segments and ends.
+// stop ends a Reindex that goes on, writes the indexes of all rolled segments, and
+// ends.
 func (h *housekeeper) stop() {
 	close(h.closing)
+	h.one <- struct{}{}
 	t := time.AfterFunc(closeGrace, h.cancel)
 	defer t.Stop()
 	close(h.jobs)
 	<-h.done
 	h.cancel()
+}
+
+// begin waits until no other Reindex goes on; the token is then the caller's. The
+// context returned ends with the log.
+func (h *housekeeper) begin(ctx context.Context) (context.Context, func(), error) {
+	select {
+	case h.one <- struct{}{}:
+	case <-h.closing:
+		return nil, nil, ErrClosed
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-h.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+		<-h.one
+	}, nil
 }
 
 // writeIndex has the index of a closed segment written. The turn is held.
@@ -261,11 +291,17 @@ func (h *housekeeper) vouches(f vfs.File, base uint64) bool {
 // Reindex writes the index of every closed segment anew, keeping what the old
 // one knows that is not in the log: when the segment was closed and cleaned, and
 // where it ends. It returns how many were written. progress may be nil. It can
-// be cancelled at any time, and appends go on meanwhile.
+// be cancelled at any time, and appends go on meanwhile. Close ends it, with
+// ErrClosed.
 func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int, error) {
 	if err := l.failure(); err != nil {
 		return 0, err
 	}
+	ctx, end, err := l.house.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	all, err := allSegments(l.dir)
 	if err != nil {
 		return 0, err
@@ -273,7 +309,10 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 	var firstErr error
 	written := 0
 	for i, base := range all[:len(all)-1] {
-		if err := errors.Join(ctx.Err(), l.failure()); err != nil {
+		if err := l.failure(); err != nil {
+			return written, err
+		}
+		if err := ctx.Err(); err != nil {
 			return written, err
 		}
 		err := l.reindexOne(ctx, base)

@@ -192,6 +192,52 @@ func TestReindex_ProgressAndCancel(t *testing.T) {
 	sameRecs(t, want, p.all(t))
 }
 
+// Close waits for a Reindex that is at a segment, and ends it: afterwards the
+// directory may be another writer's.
+func TestReindex_EndedByClose(t *testing.T) {
+	im, _ := logWith(t, &evlog.Options{SegmentBytes: 150}, 30)
+	p := placeWith(t, im)
+	var armed atomic.Bool
+	at, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p = p.on(vfs.Inject(p.fsys, func(op vfs.Op) error {
+		if armed.Load() && op.Kind == vfs.OpWrite && strings.HasSuffix(op.Name, ".build.tmp") {
+			once.Do(func() {
+				close(at)
+				<-goOn
+			})
+		}
+		return nil
+	}))
+	l := p.open(t, nil)
+	quiet(t, p)
+	armed.Store(true)
+	reindexed, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := l.Reindex(p.ctx, nil)
+		reindexed <- err
+	}()
+	inTime(t, "reindexing", at)
+	go func() { closed <- l.Close() }()
+	soon(t, "the log is closed to others", func() bool {
+		_, err := l.Enqueue(p.ctx, evlog.Record{Value: []byte("too late")})
+		return errors.Is(err, evlog.ErrClosed)
+	})
+	select {
+	case err := <-closed:
+		require.FailNow(t, "Close came back before Reindex", "%v", err)
+	case <-time.After(20 * time.Millisecond): // too soon to tell is no failure
+	}
+	close(goOn)
+	require.ErrorIs(t, inTime(t, "Reindex", reindexed), evlog.ErrClosed)
+	require.NoError(t, inTime(t, "Close", closed))
+	for name := range p.image(t) {
+		require.False(t, strings.HasSuffix(name, ".tmp"), name)
+	}
+	_, err := l.Reindex(p.ctx, nil)
+	require.ErrorIs(t, err, evlog.ErrClosed)
+}
+
 // A closing time and an end that only the index knows survive a rebuild.
 func TestReindex_KeepsWhatOnlyTheIndexKnows(t *testing.T) {
 	clock := evlogtest.NewClock(time.UnixMilli(1_700_000_000_000))
