@@ -52,7 +52,7 @@ func (c *compaction) begin(ctx context.Context, at turn, start int64) error {
 		if c.log != nil {
 			o.copy, err = c.newCopy(ctx, s.base)
 			if err != nil {
-				return errors.Join(wrap("compact", err), src.Close())
+				return errors.Join(err, src.Close())
 			}
 		}
 		c.out = o

@@ -403,21 +403,30 @@ func (l *Log) configure() error {
 	return nil
 }
 
-// removeTemps removes what unfinished writes left. Those of consumers.json
-// belong to whoever holds its lock.
+// removeTemps removes what unfinished writes left, and what else is in the way of
+// the next one's file, but for directories. Those of consumers.json belong to
+// whoever holds its lock.
 func removeTemps(dir vfs.Dir, names []string) error {
 	for _, name := range names {
 		if !isTemp(name) || isConsumersTemp(name) {
 			continue
 		}
-		if info, err := dir.Stat(name); err != nil || !info.Mode().IsRegular() {
-			continue
-		}
-		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-			return wrap("remove an unfinished write", err)
+		if err := removeTemp(dir, name); err != nil {
+			return err
 		}
 	}
 	return removeConsumersTemps(dir, names)
+}
+
+func removeTemp(dir vfs.Dir, name string) error {
+	if info, err := dir.Stat(name); err == nil && info.IsDir() {
+		return nil
+	}
+	err := dir.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return wrap("remove an unfinished write", err)
 }
 
 func removeConsumersTemps(dir vfs.Dir, names []string) (err error) {
@@ -432,8 +441,8 @@ func removeConsumersTemps(dir vfs.Dir, names []string) (err error) {
 			}
 			defer func() { err = errors.Join(err, lock.Unlock()) }()
 		}
-		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return wrap("remove an unfinished write", err)
+		if err := removeTemp(dir, name); err != nil {
+			return err
 		}
 	}
 	return nil
