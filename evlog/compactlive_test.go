@@ -3,6 +3,7 @@ package evlog_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -18,6 +19,7 @@ func init() {
 	children["compact-loop"] = loopChild
 	children["compact-follow"] = followChild
 	children["compact-lookup"] = lookupChild
+	children["compact-backup"] = backupChild
 }
 
 // liveKeys is the number of keys that the live test overwrites.
@@ -192,8 +194,48 @@ func lookupChild(args []string) error {
 	})
 }
 
-// Other processes loop over the log, follow it and look things up, while this one
-// appends, rolls, compacts and retains as fast as it can: a few seconds, 60 with
+// backupChild backs the log up again and again. Each copy is sound, has all that is
+// live when it begins or something newer, and can be opened.
+func backupChild(args []string) error {
+	n := 0
+	return until(args, func(r *evlog.Reader) error {
+		var before [liveKeys]uint64
+		for i := range before {
+			rec, err := r.Latest(background, liveKey(i))
+			if err != nil {
+				return err
+			}
+			before[i] = rec.Offset
+		}
+		n++
+		p := place{ctx: background, dir: fmt.Sprint(args[0], "-backup-", n)}
+		defer os.RemoveAll(p.dir)
+		next, err := r.Backup(p.ctx, p.dir, nil)
+		if err != nil {
+			return err
+		}
+		if report, err := evlog.Verify(p.ctx, p.dir, nil); err != nil || !report.OK() || report.Next != next {
+			return fmt.Errorf("backup up to %d: %+v: %w", next, report, err)
+		}
+		l, err := evlog.Open(p.ctx, p.dir, &evlog.Options{Verify: evlog.VerifyAll})
+		if err != nil {
+			return err
+		}
+		for i := range before {
+			rec, err := l.Reader().Latest(p.ctx, liveKey(i))
+			if err == nil && rec.Offset < before[i] {
+				err = fmt.Errorf("it is %d", rec.Offset)
+			}
+			if err = errors.Join(err, checkLive(rec)); err != nil {
+				return errors.Join(fmt.Errorf("key %d was at %d before the backup up to %d: %w", i, before[i], next, err), l.Close())
+			}
+		}
+		return l.Close()
+	})
+}
+
+// Other processes loop over the log, follow it, look things up and back it up, while
+// this one appends, rolls, compacts and retains as fast as it can: a few seconds, 60 with
 // EVLOG_SOAK=1. Retention takes what is older than the oldest live key.
 func TestProcess_ReadersBesideCompaction(t *testing.T) {
 	p := onDisk(t)
@@ -220,8 +262,8 @@ func TestProcess_ReadersBesideCompaction(t *testing.T) {
 		out  []byte
 		err  error
 	}
-	results := make(chan result, 4)
-	for _, name := range []string{"compact-loop", "compact-loop", "compact-follow", "compact-lookup"} {
+	results := make(chan result, 5)
+	for _, name := range []string{"compact-loop", "compact-loop", "compact-follow", "compact-lookup", "compact-backup"} {
 		cmd := child(t, name, p.dir, until)
 		go func() {
 			out, err := cmd.CombinedOutput()

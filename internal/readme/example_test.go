@@ -120,6 +120,22 @@ func compact(ctx context.Context) error {
 	return nil
 }
 
+func backUp(ctx context.Context) error {
+	// region: backup
+	r, err := evlog.OpenReader(ctx, "events", nil) // in any process; in the writer's: log.Reader()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	next, err := r.Backup(ctx, "backup", nil) // a directory that is not there yet, or empty
+	if err != nil {
+		return err
+	}
+	fmt.Println("backed up to offset", next)
+	// end
+	return nil
+}
+
 func keepSmall(ctx context.Context) error {
 	// region: retention
 	log, err := evlog.Open(ctx, "readings", &evlog.Options{
@@ -338,6 +354,29 @@ func Example_compact() {
 	})
 	// Output:
 	// 2 records with a newer one of their key are gone
+}
+
+func Example_backUp() {
+	ctx := context.Background()
+	inTemp(func() error {
+		if err := fill(ctx, 10); err != nil {
+			return err
+		}
+		if err := backUp(ctx); err != nil {
+			return err
+		}
+		copied, err := evlog.Open(ctx, "backup", nil)
+		if err != nil {
+			return err
+		}
+		defer copied.Close()
+		rec, err := copied.Reader().Get(ctx, 9)
+		fmt.Println(rec.Offset, string(rec.Value))
+		return err
+	})
+	// Output:
+	// backed up to offset 10
+	// 9 hello 9
 }
 
 func Example_errors() {
