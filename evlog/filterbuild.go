@@ -121,8 +121,8 @@ func (x *indexFacts) add(pos int64, h format.Header, rec []byte) {
 	x.keys.add(h.Key(rec))
 }
 
-// indexBuild is an index in the making, in a file of its own: only its header,
-// which is written last, makes it one.
+// indexBuild is an index in the making, in a file of its own: only the name that it
+// gets in the end makes it one. What it has for a header until then lacks facts.
 type indexBuild struct {
 	*indexFacts
 	dir  vfs.Dir

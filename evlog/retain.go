@@ -21,7 +21,9 @@ type RetainOptions struct {
 	// IgnoreHold removes what is due without regard to Options.HoldFor.
 	IgnoreHold bool
 	// Progress is called with the segments removed so far and those to be
-	// removed. Nil is none.
+	// removed: after each, on the goroutine of Retain, which waits for it. It begins
+	// again at 1 where the rest was planned anew, because compaction has changed
+	// segments meanwhile. It may call the log, but not Retain. Nil is none.
 	Progress func(done, total int)
 }
 

@@ -19,9 +19,13 @@
 //   - What it keeps is bounded by [Options.MaxBytes]. A record that does not fit
 //     stops it before that record, with a *[FullError]; what it has can still be
 //     read.
-//   - Rolling and compaction under it change nothing. A view that retention has
-//     overtaken makes itself anew from what is left, and shows the old state
-//     until the new one has caught up.
+//   - Rolling changes nothing, and neither does compaction, as long as the view
+//     reads from a record on to the end of the log in less than the log's MinLag
+//     ([evlog.Options]). If it takes longer, which is while it is built from a large
+//     log, or with no MinLag, a key that was set anew meanwhile may be missing from
+//     it until it gets to the new record.
+//   - A view that retention has overtaken makes itself anew from what is left, and
+//     shows the old state until the new one has caught up.
 //   - It runs on whatever a consumer runs on ([cursor.Log]). All methods are safe
 //     for concurrent use, and Close leaves no goroutine behind.
 //
