@@ -89,8 +89,8 @@ var (
 	// ErrUnknownConsumer: no position is stored under this name.
 	ErrUnknownConsumer = errors.New("no such consumer")
 	// ErrMoved: another consumer has committed under the same name meanwhile, or
-	// the cursor was reset or removed. It comes as a *MovedError. What was done since the last commit will be, or
-	// was, done by the other one too.
+	// the cursor was reset or removed. It comes as a *MovedError. What was done
+	// since the last commit will be, or was, done by the other one too.
 	ErrMoved = errors.New("the cursor was moved meanwhile, by another consumer or a reset")
 	// ErrOrder: a commit would move a cursor backwards. Nothing was changed.
 	ErrOrder = errors.New("a commit only goes forwards")

@@ -32,6 +32,10 @@ const maxBatchBytes = 1<<31 - 1<<20
 // together with ErrUnconfirmed. On a full disk the error wraps ENOSPC: nothing
 // was appended, and the offsets are a hole. Appending no records is a no-op; a
 // batch of 2 GiB or more is ErrTooLarge.
+//
+// An error that is ErrPoisoned leaves open whether the records are in the log:
+// opening it again finds out. After all other errors but ErrUnconfirmed they are
+// not.
 func (l *Log) Append(ctx context.Context, records ...Record) (first uint64, err error) {
 	first, c, err := l.accept(ctx, records, offsetsGiven, true)
 	if err != nil || c == nil {

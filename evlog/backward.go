@@ -13,7 +13,9 @@ import (
 
 // Backward yields the records with offsets below before, newest first, down to
 // the first one left. Each is valid until the next step. before may be the end
-// of the log or anything above it: then the newest durable record comes first.
+// of the log or anything above it: then the newest durable record comes first. An
+// error is yielded last, with a zero Record: a *CorruptError at damage, or the
+// context's. What retention removes meanwhile is no error.
 func (r *Reader) Backward(ctx context.Context, before uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		d, err := r.durable(ctx)

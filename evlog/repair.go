@@ -39,7 +39,8 @@ type RepairReport struct {
 type RepairOptions struct {
 	// Execute does it. Otherwise Repair takes no lock and changes nothing.
 	Execute bool
-	// Progress is called with the bytes read and the bytes there are.
+	// Progress is called with the bytes read and the bytes there are, on the
+	// caller's goroutine. Nil is none.
 	Progress func(done, total int64)
 }
 
@@ -47,7 +48,8 @@ type RepairOptions struct {
 // valid prefix, keeps what it cuts in files beside the log, and records the
 // offsets that are lost as gaps in log.json. The next offset never goes down.
 // It can be interrupted anywhere, and run again. A log that is not damaged is
-// left alone, with no steps in the report.
+// left alone, with no steps in the report. Executing takes the writer's lock:
+// ErrLocked.
 func Repair(ctx context.Context, dir string, opts *RepairOptions) (*RepairReport, error) {
 	var o RepairOptions
 	if opts != nil {

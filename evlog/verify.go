@@ -48,7 +48,8 @@ func isFatal(p Problem) bool { return p.Fatal }
 type VerifyOptions struct {
 	// Segments restricts the check to the segments with these bases.
 	Segments []uint64
-	// Progress is called with the bytes checked and the bytes there are.
+	// Progress is called with the bytes checked and the bytes there are, on the
+	// caller's goroutine. Nil is none.
 	Progress func(done, total int64)
 }
 
