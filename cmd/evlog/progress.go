@@ -15,7 +15,7 @@ import (
 // Work from which a bar is worth showing: less is done before one can read it.
 const (
 	bigBytes = 8 << 20
-	bigFiles = 4
+	bigCount = 4
 )
 
 const isWindows = runtime.GOOS == "windows"
@@ -35,7 +35,8 @@ type progress struct {
 }
 
 // newProgress starts a bar if standard error is a terminal. isBytes says that the
-// numbers will be bytes, and not files. Until end, notices go above the bar.
+// numbers will be bytes; otherwise they count something: segments, indexes, offsets.
+// Until end, notices go above the bar.
 func (a *app) newProgress(what string, isBytes bool) *progress {
 	p := &progress{what: what, isBytes: isBytes, every: 100 * time.Millisecond}
 	if f, ok := a.err.(*os.File); ok && !a.quiet && isTerminal(f) && a.getenv("TERM") != "dumb" {
@@ -47,7 +48,7 @@ func (a *app) newProgress(what string, isBytes bool) *progress {
 
 // set moves the bar; the total may become known on the way.
 func (p *progress) set(done, total int64) {
-	if p.w == nil || total < bigFiles || p.isBytes && total < bigBytes {
+	if p.w == nil || total < bigCount || p.isBytes && total < bigBytes {
 		return
 	}
 	p.mu.Lock()

@@ -89,7 +89,7 @@ func TestProgress_Little(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	for _, p := range []*progress{{w: w, isBytes: true}, {w: w}} {
-		most := int64(bigFiles - 1)
+		most := int64(bigCount - 1)
 		if p.isBytes {
 			most = bigBytes - 1
 		}
