@@ -80,76 +80,66 @@ func TestCompact_NoIndexStaysAlone(t *testing.T) {
 // An error of reading one of the segments that are merged is told with the name of
 // that one. Only damage is called so.
 func TestCompact_MergeNamesTheSegment(t *testing.T) {
-	for at := int64(1); ; at++ {
-		m := vfs.NewMem()
-		var armed atomic.Bool
-		var n atomic.Int64
-		p := onFS(t, vfs.Inject(m, func(op vfs.Op) error {
-			if armed.Load() && op.Kind == vfs.OpRead && op.Name == evtest.SegmentFile(1) {
-				if n.Add(1) == at {
-					return errDying
-				}
-			}
-			return nil
-		}))
-		l := p.open(t, &evlog.Options{SegmentBytes: 300, NoPreallocate: true})
+	reads := eachReadFails(t, 1, fast(), func(p place, l *evlog.Log) {
 		for i := range 3 {
 			appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), "1"))
 			require.NoError(t, l.Roll(p.ctx))
 		}
-		quiet(t, p)
-		armed.Store(true)
-		rep, err := l.Compact(p.ctx, fast())
-		armed.Store(false)
+	}, func(rep *evlog.CompactReport, err error) {
 		require.Empty(t, rep.Refused)
-		require.NoError(t, l.Close())
-		if n.Load() < at {
-			require.NoError(t, err)
-			require.Greater(t, at, int64(2))
-			return
-		}
 		if err != nil { // an index that cannot be compared is made anew
 			require.ErrorIs(t, err, errDying)
 			require.ErrorContains(t, err, evtest.SegmentFile(1))
 		}
-	}
+	})
+	require.Greater(t, reads, int64(1))
 }
 
 // Every error of reading a segment in a later pass says which one it was.
 func TestCompact_LaterPassNamesTheSegment(t *testing.T) {
-	for at := int64(1); ; at++ {
-		m := vfs.NewMem()
-		var armed atomic.Bool
-		var n atomic.Int64
-		p := onFS(t, vfs.Inject(m, func(op vfs.Op) error {
-			if armed.Load() && op.Kind == vfs.OpRead && op.Name == evtest.SegmentFile(0) {
-				if n.Add(1) == at {
-					return errDying
-				}
-			}
-			return nil
-		}))
-		l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, NoPreallocate: true})
+	o := fast()
+	o.MemoryBytes = 32 * 20
+	reads := eachReadFails(t, 0, o, func(p place, l *evlog.Log) {
 		for i := range 60 {
 			appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), "1"))
 		}
 		appendEach(t, p.ctx, l, rec("k59", "2"))
 		require.NoError(t, l.Roll(p.ctx))
-		quiet(t, p)
-		o := fast()
-		o.MemoryBytes = 32 * 20
-		armed.Store(true)
-		_, err := l.Compact(p.ctx, o)
-		armed.Store(false)
-		require.NoError(t, l.Close())
-		if n.Load() < at {
-			require.NoError(t, err)
-			require.Greater(t, at, int64(5))
-			return
-		}
+	}, func(_ *evlog.CompactReport, err error) {
 		if err != nil {
 			require.ErrorContains(t, err, "evlog: compact")
 			require.ErrorContains(t, err, evtest.SegmentFile(0))
+		}
+	})
+	require.Greater(t, reads, int64(4))
+}
+
+// eachReadFails compacts what fill has written, as often as the segment with this
+// base is read, and has another one of these reads fail each time. It returns how
+// many there were.
+func eachReadFails(
+	t *testing.T, base uint64, o *evlog.CompactOptions, fill func(place, *evlog.Log), check func(*evlog.CompactReport, error),
+) (reads int64) {
+	for at := int64(1); ; at++ {
+		var armed atomic.Bool
+		var n atomic.Int64
+		p := onFS(t, vfs.Inject(vfs.NewMem(), func(op vfs.Op) error {
+			if armed.Load() && op.Kind == vfs.OpRead && op.Name == evtest.SegmentFile(base) && n.Add(1) == at {
+				return errDying
+			}
+			return nil
+		}))
+		l := p.open(t, &evlog.Options{SegmentBytes: 1 << 20, NoPreallocate: true})
+		fill(p, l)
+		quiet(t, p)
+		armed.Store(true)
+		rep, err := l.Compact(p.ctx, o)
+		armed.Store(false)
+		require.NoError(t, l.Close())
+		check(rep, err)
+		if n.Load() < at {
+			require.NoError(t, err)
+			return n.Load()
 		}
 	}
 }
