@@ -10,8 +10,9 @@ import (
 // logTable is the table log on one connection.
 type logTable struct {
 	*session
-	records float64 // how many there were when the connection was opened, for the planner
-	done    func()  // called when the table goes; nil is nothing
+	records float64    // how many there were when the connection was opened, for the planner
+	done    func()     // called when the table goes; nil is nothing
+	spare   *logCursor // one that was closed, with its memory and its plan: most statements need just one
 }
 
 // BestIndex chooses a plan.
@@ -24,7 +25,12 @@ func (t *logTable) BestIndex(in *vtab.IndexInfo) (err error) {
 // Open makes a cursor.
 func (t *logTable) Open() (vtab.Cursor, error) {
 	t.pin()
-	return &logCursor{t: t, scan: scan{s: t.session}}, nil
+	c := t.spare
+	if t.spare = nil; c == nil {
+		c = &logCursor{t: t, scan: scan{s: t.session}}
+	}
+	c.closed = false
+	return c, nil
 }
 
 // Disconnect and Destroy end the table on this connection.
@@ -54,6 +60,8 @@ func (s *session) guard(err *error) {
 // must not be done where nobody may ask: the row would count as one.
 type logCursor struct {
 	t      *logTable
+	text   string // of plan, which is mostly the last one's
+	plan   plan
 	scan   scan
 	failed error
 	closed bool
@@ -65,13 +73,15 @@ type logCursor struct {
 func (c *logCursor) Filter(_ int, idxStr string, values []vtab.Value) (err error) {
 	defer c.t.guard(&err)
 	c.failed = nil
-	p := parsePlan(idxStr)
-	c.asks, c.asked = len(p.terms) > 0, false
-	w, err := c.t.window(&p, values)
+	if idxStr != c.text {
+		c.text, c.plan = idxStr, parsePlan(idxStr)
+	}
+	c.asks, c.asked = len(c.plan.terms) > 0, false
+	w, err := c.t.window(&c.plan, values)
 	if err != nil {
 		return err
 	}
-	return c.scan.start(w, p.desc)
+	return c.scan.start(w, c.plan.desc)
 }
 
 // Next goes to the next record.
@@ -161,6 +171,9 @@ func (c *logCursor) Close() error {
 	if !c.closed {
 		c.closed = true
 		c.scan.close()
+		c.scan = scan{s: c.scan.s, ranges: c.scan.ranges[:0]}
+		c.failed = nil
+		c.t.spare = c
 		c.t.unpin()
 	}
 	return nil
