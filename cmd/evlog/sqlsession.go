@@ -30,7 +30,7 @@ var errQuit = errors.New("quit")
 // run runs one statement, or one command that begins with a dot.
 func (s *sqlSession) run(ctx context.Context, text string) error {
 	if isDot(text) {
-		return s.dot(ctx, strings.Fields(text))
+		return s.dot(ctx, strings.Fields(strings.TrimRight(text, "; "))) // out of habit
 	}
 	if strings.IndexByte(text, 0) >= 0 {
 		return errors.New("a NUL in a statement: SQLite would read up to it") // and leave out the rest

@@ -89,12 +89,27 @@ func (r *tableResult) end(bool) error {
 	return r.begin()
 }
 
-// escaped keeps a cell from ending its column.
+// escaped keeps a cell from ending its column. Backslashes before a | are doubled, or
+// the last one would be taken to escape the one that escapes the |.
 func (r *tableResult) escaped(cell string) string {
-	if r.markdown {
-		return strings.ReplaceAll(cell, "|", `\|`)
+	if !r.markdown || !strings.Contains(cell, "|") {
+		return cell
 	}
-	return cell
+	var b strings.Builder
+	backslashes := 0
+	for i := range len(cell) {
+		switch cell[i] {
+		case '\\':
+			backslashes++
+		case '|':
+			b.WriteString(strings.Repeat(`\`, backslashes+1))
+			fallthrough
+		default:
+			backslashes = 0
+		}
+		b.WriteByte(cell[i])
+	}
+	return b.String()
 }
 
 // begin fixes the widths, and prints the head and the rows that were held.
