@@ -108,7 +108,9 @@ type CompactReport struct {
 	Refused []error
 }
 
-// CompactChange is a segment that was rewritten, or merged into one below.
+// CompactChange is a segment that was rewritten, or merged into one below. Where
+// nothing was dropped and nothing merged, it was written again because after a
+// power failure the disk might have had an older file under its name.
 type CompactChange struct {
 	Base uint64
 	// Into is the segment that it was merged into; its own base otherwise.
@@ -142,7 +144,12 @@ func (l *Log) Compact(ctx context.Context, opts *CompactOptions) (*CompactReport
 }
 
 // PlanCompact is what Log.Compact would do at this moment, without a lock and
-// without a change: Compact's dry run for those who are not the writer.
+// without a change: Compact's dry run for those who are not the writer. It is exact
+// for a writer that is opened then. One that is open already drops the same
+// records, but knows of the segments that it has made itself that the disk has
+// them: the plan may also name such a one as written again, without a record less,
+// and with that other small ones as merged. What is appended, rolled or removed
+// meanwhile is another matter.
 func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*CompactReport, error) {
 	c := &compaction{dir: r.dir, logger: slog.New(slog.DiscardHandler), report: &CompactReport{}}
 	o, err := opts.withDefaults(r.config())

@@ -74,7 +74,12 @@ func TestMerge_AddsAQuarterOfMaxAgeAtMost(t *testing.T) {
 			if rng.IntN(often) > 0 {
 				continue
 			}
+			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanCompact(p.ctx, purging())
+			require.NoError(t, err)
 			rep := compact(t, p, l, purging())
+			if !windowsRules {
+				planned(t, plan, rep, "seed %d", seed)
+			}
 			for _, c := range rep.Changes {
 				if c.Into != c.Base {
 					merged++
@@ -91,6 +96,61 @@ func TestMerge_AddsAQuarterOfMaxAgeAtMost(t *testing.T) {
 		}
 		require.Positive(t, merged, "seed %d: nothing is merged", seed)
 		require.NoError(t, l.Close())
+	})
+}
+
+// planned asserts that a compaction by the writer dropped what a plan said that was
+// made beside it. Other segments may be written again: who has not made them cannot
+// know that the disk has them.
+func planned(t *testing.T, plan, rep *evlog.CompactReport, msg ...any) {
+	t.Helper()
+	require.Equal(t, []uint64{rep.Superseded, rep.Tombstones}, []uint64{plan.Superseded, plan.Tombstones}, msg...)
+	require.Equal(t, []int64{rep.Before, rep.After}, []int64{plan.Before, plan.After}, msg...)
+	drops := func(all []evlog.CompactChange) map[uint64][2]uint64 {
+		of := map[uint64][2]uint64{}
+		for _, c := range all {
+			if c.Superseded+c.Tombstones > 0 {
+				of[c.Base] = [2]uint64{c.Superseded, c.Tombstones}
+			}
+		}
+		return of
+	}
+	require.Equal(t, drops(rep.Changes), drops(plan.Changes), msg...)
+}
+
+// What a plan says from outside is what a writer does that is opened then, down to
+// the last segment that is written again for safety alone.
+func TestPlanCompact_IsWhatTheNextWriterDoes(t *testing.T) {
+	if windowsRules {
+		t.Skip("the housekeeper of the new writer looks at the segments, and what is open cannot be replaced")
+	}
+	evtest.Seeds(t, 500, func(t *testing.T, seed uint64) {
+		rng := evtest.Rand(seed)
+		p, _ := inMem(t)
+		clock := evlogtest.NewClock(noon)
+		opts := evlog.Options{Clock: clock, NoPreallocate: true, SegmentBytes: 2000}
+		for range 5 {
+			l := p.open(t, &opts)
+			for range 1 + rng.IntN(6) {
+				for range rng.IntN(8) {
+					appendEach(t, p.ctx, l, rec(fmt.Sprint(rng.IntN(60)), "v"[:rng.IntN(2)]))
+				}
+				require.NoError(t, l.Roll(p.ctx))
+			}
+			quiet(t, p)
+			require.NoError(t, l.Close())
+			if rng.IntN(2) == 0 {
+				removeIndexes(t, p)
+			}
+			plan, err := p.reader(t, &evlog.ReaderOptions{Clock: clock}).PlanCompact(p.ctx, purging())
+			require.NoError(t, err)
+			l = p.open(t, &opts)
+			rep := compact(t, p, l, purging())
+			plan.Executed = true
+			require.Equal(t, plan, rep, "seed %d", seed)
+			quiet(t, p)
+			require.NoError(t, l.Close())
+		}
 	})
 }
 
