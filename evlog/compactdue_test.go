@@ -142,15 +142,15 @@ func TestCompactor_DoesNotReadInVain(t *testing.T) {
 				require.Less(t, read, int64(15_000+c.over*2*16_000), "in two hours")
 				require.LessOrEqual(t, looks, 60, "in two hours")
 				if c.mend != nil {
-					require.NotZero(t, tombstonesOf(t, p), "whose grace was not over")
+					require.NotZero(t, tombstonesOf(t, p, l), "whose grace was not over")
 					c.mend(t, p, clock, before)
 					pass(clock, 61, time.Minute)
-					for _, s := range closedOf(t, p) {
+					for _, s := range closedOf(t, p, l) {
 						require.Zero(t, s.DirtyBytes, "it is seen within an hour; segment %d", s.Base)
 					}
 					pass(clock, 105, time.Minute)
 				}
-				for _, s := range closedOf(t, p) {
+				for _, s := range closedOf(t, p, l) {
 					require.Zero(t, s.Tombstones, "segment %d", s.Base)
 				}
 				require.Len(t, p.all(t), 6, "five values and the newest of one key")
@@ -161,27 +161,25 @@ func TestCompactor_DoesNotReadInVain(t *testing.T) {
 	}
 }
 
-func closedOf(t *testing.T, p place) []evlog.SegmentInfo {
+func closedOf(t *testing.T, p place, l *evlog.Log) []evlog.SegmentInfo {
 	t.Helper()
-	r := p.reader(t, nil) // the log's own keeps what it has read of indexes
-	all, err := r.Segments(p.ctx)
+	all, err := l.Reader().Segments(p.ctx)
 	require.NoError(t, err)
-	require.NoError(t, r.Close())
 	return all[:len(all)-1]
 }
 
-func tombstonesOf(t *testing.T, p place) (n uint64) {
+func tombstonesOf(t *testing.T, p place, l *evlog.Log) (n uint64) {
 	t.Helper()
-	for _, s := range closedOf(t, p) {
+	for _, s := range closedOf(t, p, l) {
 		n += s.Tombstones
 	}
 	return n
 }
 
 // recordsOf counts the records of closed segments with bases from from to to.
-func recordsOf(t *testing.T, p place, from, to uint64) (n uint64) {
+func recordsOf(t *testing.T, p place, l *evlog.Log, from, to uint64) (n uint64) {
 	t.Helper()
-	for _, s := range closedOf(t, p) {
+	for _, s := range closedOf(t, p, l) {
 		if s.Base >= from && s.Base < to {
 			n += s.Records
 		}
@@ -206,10 +204,10 @@ func TestCompactor_GoesOnAboveDamage(t *testing.T) {
 		damage(t, p, evtest.SegmentFile(3), 5000)
 		l = p.open(t, &opts)
 		pass(clock, 10, time.Second)
-		require.EqualValues(t, 2+2+3, recordsOf(t, p, 6, 15), "of one key only the newest is left")
+		require.EqualValues(t, 2+2+3, recordsOf(t, p, l, 6, 15), "of one key only the newest is left")
 		fiveSegments(t, p, l)
 		pass(clock, 120, time.Second)
-		require.Zero(t, recordsOf(t, p, 6, 15), "all have newer ones")
+		require.Zero(t, recordsOf(t, p, l, 6, 15), "all have newer ones")
 		read, _ := n.during(func() {
 			rep, err := l.Compact(p.ctx, &evlog.CompactOptions{BytesPerSecond: -1})
 			require.NoError(t, err)

@@ -90,7 +90,7 @@ func (r *Reader) describe(ctx context.Context, base, end uint64, active bool, d 
 	if active {
 		info.State = SegmentActive
 	}
-	h, ok, err := s.header(r.dir)
+	h, ok, err := r.headerNow(s, active)
 	if err != nil {
 		return info, err
 	}
@@ -117,6 +117,22 @@ func (r *Reader) describe(ctx context.Context, base, end uint64, active bool, d 
 		info.State, info.Err = SegmentDamaged, corrupt(r.dir, base, res.end, res.next, err)
 	}
 	return info, nil
+}
+
+// headerNow is the header of a segment's index as it is now: compaction notes in it
+// what was not known when a reader looked at it first.
+func (r *Reader) headerNow(s *segFile, active bool) (h format.IndexHeader, ok bool, err error) {
+	if active {
+		return s.header(r.dir)
+	}
+	x, err := openIndex(r.dir, s.base, s.f)
+	if noIndex(err) {
+		return h, false, nil
+	}
+	if err != nil {
+		return h, false, err
+	}
+	return x.header, true, x.close()
 }
 
 // fill takes over what an index, read or made, says of the segment.
