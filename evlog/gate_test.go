@@ -199,8 +199,11 @@ func TestLog_Check(t *testing.T) {
 	p, _ := inMem(t)
 	l := p.open(t, &evlog.Options{MaxRecordBytes: 100})
 	for _, r := range []evlog.Record{
-		rec("k", "v"), {Key: make([]byte, evlog.MaxKeyBytes+1)}, {Value: make([]byte, 100)},
-		{Value: make([]byte, 100-evlog.RecordOverhead)}, {Time: time.Unix(1<<61, 0)},
+		rec("k", "v"),
+		{Key: make([]byte, evlog.MaxKeyBytes+1)},
+		{Value: make([]byte, 100)},
+		{Value: make([]byte, 100-evlog.RecordOverhead)},
+		{Time: time.Unix(1<<61, 0)},
 	} {
 		_, err := l.Append(p.ctx, r)
 		require.Equal(t, err, l.Check(r))

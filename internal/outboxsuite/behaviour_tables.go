@@ -18,8 +18,11 @@ import (
 // that reads, and Open makes it anew.
 func behaveDroppedTables(e *env) error {
 	for _, o := range [][2]string{
-		{"TABLE", "evlog_outbox"}, {"INDEX", "evlog_outbox_dedupe"}, {"TABLE", "evlog_outbox_kept"},
-		{"INDEX", "evlog_outbox_kept_dedupe"}, {"INDEX", "evlog_outbox_kept_relayed"},
+		{"TABLE", "evlog_outbox"},
+		{"INDEX", "evlog_outbox_dedupe"},
+		{"TABLE", "evlog_outbox_kept"},
+		{"INDEX", "evlog_outbox_kept_dedupe"},
+		{"INDEX", "evlog_outbox_kept_relayed"},
 	} {
 		kind, name := o[0], o[1]
 		if _, err := e.db.Exec(`DROP ` + kind + ` ` + name); err != nil {
