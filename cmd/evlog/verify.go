@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evlog-go/evlog/cursor"
 	"github.com/evlog-go/evlog/evlog"
 	"github.com/evlog-go/evlog/internal/format"
 )
@@ -75,9 +76,9 @@ func (a *app) verify(cmd *cobra.Command, args []string, table *tableFlags) error
 // noticeBadConsumers tells of a consumers.json that is damaged. It is not a part
 // of the log, which may be sound.
 func (a *app) noticeBadConsumers(ctx context.Context, dir string) {
-	store, err := a.openConsumers(ctx, dir)
+	store, err := cursor.OpenFile(ctx, dir, nil) // silent: what it would say of log.json is told
 	if err != nil {
-		return // the log's own trouble, which is told
+		return // the log's own trouble, which is told too
 	}
 	_, err = store.List(ctx)
 	closing(store, &err)
