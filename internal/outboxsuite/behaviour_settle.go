@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -70,6 +71,8 @@ var damages = []damage{
 	{name: "outbox_dropped", do: execute(`DROP TABLE evlog_outbox`), want: outbox.ErrNoTables, text: "no such table", settled: true},
 	{name: "intent_damaged", do: execute(`UPDATE evlog_outbox_relay SET ids = '1:x'`), text: "intent in evlog_outbox_relay is damaged"},
 	{name: "file_gone", do: removeDatabase, want: outbox.ErrDatabaseGone},
+	// SQLite may say that it cannot open a file, as it does on a full disk.
+	{name: "directory_gone", do: renameDirectory, want: outbox.ErrDatabaseGone},
 	// An error that nobody knows may pass, but not for ever.
 	{name: "refused", do: execute(refuseSettling("not today")), mend: settleAgain},
 }
@@ -83,12 +86,17 @@ func removeDatabase(e *env) error {
 	return nil
 }
 
+func renameDirectory(e *env) error {
+	dir := filepath.Dir(e.path)
+	return os.Rename(dir, dir+".old")
+}
+
 // The database fails for good while the relay holds the gate: it poisons the log,
 // so that others do not wait for ever, and the next opening tells, or settles it.
 func behaveDamaged(with *env) error {
 	for _, d := range damages {
-		if d.name == "file_gone" && runtime.GOOS == "windows" {
-			continue // no file that is open can be deleted there
+		if strings.HasSuffix(d.name, "_gone") && runtime.GOOS == "windows" {
+			continue // no file that is open can be deleted or moved there
 		}
 		e := with.beside(d.name)
 		if err := e.damaged(d); err != nil {
@@ -98,10 +106,13 @@ func behaveDamaged(with *env) error {
 	return nil
 }
 
-// beside is the same with a database and a log of its own.
+// beside is the same with a database, in a directory of its own, and a log of its
+// own.
 func (e *env) beside(name string) *env {
 	c := *e
-	c.path, c.dir = e.path+"."+name, "/"+name
+	dir := e.path + "." + name
+	_ = os.Mkdir(dir, 0o700) // without it, the database cannot be opened
+	c.path, c.dir = filepath.Join(dir, "app.sqlite"), "/"+name
 	c.db = c.open(5000)
 	c.box = c.openBox(c.db, nil)
 	return &c

@@ -144,7 +144,9 @@ func saysOne(err error, texts []string) bool {
 
 // IsFull reports whether err says that the database has no room (SQLITE_FULL),
 // or may mean it: where a rollback journal cannot be created, SQLite says only
-// that it cannot open a file (SQLITE_CANTOPEN).
+// that it cannot open a file (SQLITE_CANTOPEN). So it says where the process has no
+// descriptor left, which passes too, and where the directory of the database is
+// gone: who waits for room has to look at that for himself.
 func IsFull(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "database or disk is full") ||
 		strings.Contains(err.Error(), "unable to open database file"))
