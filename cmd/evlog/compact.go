@@ -20,7 +20,8 @@ func newCompactCommand(a *app) *cobra.Command {
 		Long: `Remove from the closed segments every record whose key has a newer one, and
 merge small segments. The newest record of each key, records without a key, and
 everything in the active segment stay; offsets do not change. A program that has
-the log open for writing can do the same by itself.
+the log open for writing does the same by itself where compaction is on: it is
+set when a log is opened (evlog.Options.Compact), and evlog info shows it.
 
 A tombstone (a key with an empty value) stays for a grace, counted from when its
 segment was first compacted, so that whoever reads the log learns that the key
