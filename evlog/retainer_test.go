@@ -345,9 +345,9 @@ func TestRetainer_HoldEnds(t *testing.T) {
 		clock.Advance(time.Minute)
 		return p.image(t).Bases()[0] == 3
 	})
+	require.NoError(t, l.Close()) // what is removed is told a moment later
 	require.Contains(t, logged.String(), "had not finished")
 	require.Contains(t, logged.String(), "uplink")
-	require.NoError(t, l.Close())
 }
 
 // safeBuffer takes what goroutines log.
