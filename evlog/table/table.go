@@ -293,18 +293,27 @@ func (t *Table) pause(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// onlyHoles reports whether the log is durable up to next, with no record from
+// onlyHoles reports whether the log is durable up to next, with no record left from
 // at on below that.
 func (t *Table) onlyHoles(ctx context.Context, at, next uint64) (bool, error) {
 	_, end, err := t.log.Bounds(ctx)
 	if err != nil || end < next {
 		return false, t.orStopped(err)
 	}
-	for rec, err := range t.log.Records(strict.Context(ctx), at) {
-		if overtaken(err) {
-			return false, nil // the view will find out
+	for at < next {
+		var out *evlog.OffsetError
+		for rec, err := range t.log.Records(strict.Context(ctx), at) {
+			if overtaken(err) && errors.As(err, &out) {
+				break
+			}
+			return err == nil && rec.Offset >= next, t.orStopped(err)
 		}
-		return err == nil && rec.Offset >= next, t.orStopped(err)
+		if out == nil {
+			return true, nil
+		}
+		// The view finds out, unless it is beyond the holes, and waits for what comes
+		// after next.
+		at = out.First
 	}
 	return true, nil
 }

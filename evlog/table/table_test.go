@@ -224,6 +224,35 @@ func TestTable_WaitKnowsHoles(t *testing.T) {
 	require.ErrorIs(t, v.Wait(ctx, 50), context.Canceled)
 }
 
+// The same where the view waits beyond the holes, and retention has removed what lies
+// in front of them since: nobody tells it.
+func TestTable_WaitKnowsHolesBehindRetention(t *testing.T) {
+	log := &fakeLog{}
+	log.add(func(add func(evlog.Record)) { add(kv("a", "1")) })
+	v := open(t, t.Context(), log, nil)
+	waiting := func() (is bool) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if is = log.passed == 10; is {
+			log.first = 5
+		}
+		return is
+	}
+	log.mu.Lock()
+	log.durable = 10
+	log.wakeLocked()
+	log.mu.Unlock()
+	require.Eventually(t, waiting, 20*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, next := range []uint64{5, 8, 10} {
+		require.NoError(t, v.Wait(ctx, next))
+	}
+	log.add(func(add func(evlog.Record)) { add(kv("b", "1")) })
+	require.NoError(t, v.Wait(ctx, 11))
+	require.Contains(t, values(v), "b")
+}
+
 // Retention overtakes a view: it makes itself anew from what is left. Until that
 // is done it shows the old state.
 func TestTable_OvertakenByRetention(t *testing.T) {
@@ -323,6 +352,7 @@ type fakeLog struct {
 	records []evlog.Record
 	first   uint64
 	durable uint64
+	passed  uint64 // up to where the follower has read
 	fail    error
 	hold    chan struct{} // Records waits for it, and says so
 	holding chan struct{}
@@ -429,6 +459,9 @@ func (l *fakeLog) Follow(ctx context.Context, from uint64) iter.Seq2[evlog.Recor
 			if from, more = l.pass(from, yield); !more {
 				return
 			}
+			l.mu.Lock()
+			l.passed = from
+			l.mu.Unlock()
 			select {
 			case <-changed:
 			case <-ctx.Done():
