@@ -316,6 +316,7 @@ func (c *compaction) note(ctx context.Context, s *closedSegment, cleanedMS int64
 		if err := l.stillThere(s.base, f); err != nil {
 			return err
 		}
+		l.reader.forget(s.base) // by the rules of Windows its index would be in use
 		return l.setFacts(s.base, f, func(h *format.IndexHeader) { h.CleanedMS = cleanedMS })
 	}
 	err = set()
