@@ -287,6 +287,49 @@ func TestCompact_RemovalIsSettledInView(t *testing.T) {
 	}
 }
 
+// The same by the rules of Windows, with somebody who has that file open in the
+// moment: it stays. The merge that goes on beside it removes the next segments, and
+// nobody misses what stood in there.
+func TestCompact_RemovalIsSettledBesideAMerge(t *testing.T) {
+	p, m := inMem(t)
+	l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
+	var wrote []evtest.Rec
+	for i := range 4 {
+		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), "v"), rec(fmt.Sprint("l", i), "v"))...)
+		require.NoError(t, l.Roll(p.ctx))
+	}
+	p.settled(t)
+	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the first removal
+	_, err := l.Compact(p.ctx, fast())
+	require.ErrorIs(t, err, errDying)
+	_ = l.Close()
+
+	disk := m.KillImage()
+	stays := make(chan struct{})
+	var once sync.Once
+	q := onFS(t, vfs.Inject(disk, func(op vfs.Op) error {
+		if op.Kind != vfs.OpRemove || op.Name != evtest.SegmentFile(2) {
+			return nil
+		}
+		once.Do(func() { close(stays) })
+		return fs.ErrPermission
+	}))
+	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	inTime(t, "it is settled", stays)
+	require.NoError(t, l.Close())
+	require.Equal(t, []uint64{0, 2, 4, 6, 8}, q.image(t).Bases())
+	for _, next := range []uint64{4, 6} {
+		removeNames(t, onFS(t, disk), evtest.SegmentFile(next))
+		after := onFS(t, disk.KillImage())
+		sameAnswers(t, after, after.reader(t, nil), wrote, fmt.Sprintf("%d is gone", next))
+		l = after.open(t, nil)
+		compact(t, after, l, fast())
+		sameRecs(t, wrote, after.all(t))
+		require.NoError(t, l.Close())
+		after.verified(t)
+	}
+}
+
 // noLoneIndex asserts that there is no index without a segment.
 func noLoneIndex(t testing.TB, p place) {
 	t.Helper()

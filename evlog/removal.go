@@ -70,8 +70,10 @@ func (l *Log) settleRemovals(ctx context.Context, names []string, segments listi
 
 // settleRemoval puts a file under the name and removes it: a sync of the directory
 // is about names that were changed since the last one, and that one may have
-// failed (D6). The file holds what the segment below has for its range, so that
-// whoever looks in between finds the same: see fold for two that overlap.
+// failed (D6). The file holds what the segment below has from there on, so that
+// whoever looks in between finds the same: see fold for two that overlap. Not only
+// what it has for its range: where somebody has the file open and it cannot be
+// removed again, a merge beside this may go on to remove the next one.
 //
 // Where it is not known that nothing else is missing there, the index stays, as
 // evidence. Held by closed.mu.
@@ -148,8 +150,8 @@ func (l *Log) blankIndex(base uint64) error {
 }
 
 // rangeIn finds the bytes of the segment f, from start to end, that are its records
-// with offsets from from to next. ok is false where its index does not say that it
-// goes on to there, or where it is damaged.
+// with offsets from from on. ok is false where its index does not say that it goes on
+// to next, or where it is damaged.
 func rangeIn(ctx context.Context, dir vfs.Dir, f vfs.File, base, from, next uint64) (start, end int64, ok bool, err error) {
 	h, err := oldFacts(dir, base, f)
 	if noIndex(err) {
@@ -162,9 +164,7 @@ func rangeIn(ctx context.Context, dir vfs.Dir, f vfs.File, base, from, next uint
 		if h.Offset < from {
 			start = pos + h.Size()
 		}
-		if h.Offset < next {
-			end = pos + h.Size()
-		}
+		end = pos + h.Size()
 		return ctx.Err()
 	})
 	return start, max(start, end), res.err == io.EOF, err
