@@ -219,8 +219,10 @@ func failEachDirectorySync(t *testing.T, segmentBytes int64) {
 				image := q.fsys.(*vfs.Mem)
 				for seed := range uint64(20) {
 					after := onFS(t, image.Crash(seed))
-					every := recsAt(uint64(len(wrote)), tombstone("later"))
-					sameAnswers(t, after, after.reader(t, nil), append(every, wrote...), fmt.Sprintf("%s, crash %d", what, seed))
+					if !lost { // a mark of a removal that is not certain was among them
+						every := recsAt(uint64(len(wrote)), tombstone("later"))
+						sameAnswers(t, after, after.reader(t, nil), append(every, wrote...), fmt.Sprintf("%s, crash %d", what, seed))
+					}
 					for _, r := range after.all(t) {
 						if len(r.Value) == 0 {
 							continue // the tombstone may wait for somebody who has a file open

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
+	"github.com/evlog-go/evlog/evlog/evlogtest"
 	"github.com/evlog-go/evlog/evlog/table"
 	"github.com/evlog-go/evlog/internal/evtest"
 	"github.com/evlog-go/evlog/internal/vfs"
@@ -18,49 +19,62 @@ import (
 
 // Random steps against the model: appends of every kind, flushes, rolls,
 // reopening, being killed, power failures, readers that come and go and keep
-// their cursors, deleted indexes, a full disk, and every kind of question.
+// their cursors, deleted indexes, a full disk, compactions and removals, hours that
+// pass, a wall clock that is set, and every kind of question after each step.
 func TestModel_RandomSteps(t *testing.T) {
-	evtest.Seeds(t, 2000, func(t *testing.T, seed uint64) {
-		r := &random{t: t, seed: seed, gen: evtest.NewGen(seed)}
-		rng := r.gen.Rng
-		r.opts = evlog.Options{
-			SegmentBytes:  1 + rng.Int64N(3000),
-			IndexBytes:    1 + rng.Int64N(500),
-			BufferBytes:   1 + rng.Int64N(5000),
-			Sync:          evlog.SyncPolicy(1 + rng.IntN(3)),
-			SyncInterval:  time.Millisecond,
-			NoPreallocate: rng.IntN(2) == 0,
+	evtest.Seeds(t, 2000, func(t *testing.T, seed uint64) { t.Run("", func(t *testing.T) { randomSteps(t, seed) }) })
+	removals.Lock()
+	defer removals.Unlock()
+	t.Logf("where the log did so by itself: %d compactions, %d segments removed; unlinked because of: %v; tombstones that went after a grace: %d",
+		inBackground.compacted.Load(), inBackground.removed.Load(), removals.by, expired.Load())
+}
+
+func randomSteps(t *testing.T, seed uint64) {
+	r := &random{t: t, seed: seed, gen: evtest.NewGen(seed)}
+	rng := r.gen.Rng
+	r.opts = evlog.Options{
+		SegmentBytes:  1 + rng.Int64N(3000),
+		IndexBytes:    1 + rng.Int64N(500),
+		BufferBytes:   1 + rng.Int64N(5000),
+		Sync:          evlog.SyncPolicy(1 + rng.IntN(3)),
+		SyncInterval:  time.Millisecond,
+		NoPreallocate: rng.IntN(2) == 0,
+	}
+	r.chooseHousekeeping()
+	w := newWorld(t, seed, r.opts)
+	w.gen = r.gen
+	r.w, r.clock, r.jumps = w, w.clock, &jumps{clock: w.clock}
+	w.m.SetNow(w.clock.Now)
+	w.model.SetClock(w.clock.Now, r.jumps.waits)
+	drive(t, w.clock, r.speed())
+	defer r.closeTable()
+	w.model.SetGrace(r.opts.TombstoneGrace)
+	if r.background() {
+		w.model.CompactingAlways(r.opts.TombstoneGrace < 0)
+	}
+	w.p = r.place(w.m)
+	r.open()
+	for range 60 {
+		r.beginStep()
+		r.step()
+		r.fatal(r.keeps.failure())
+		r.checkTable()
+		r.questions(w.l.Reader(), 1)
+		if t.Failed() {
+			return
 		}
-		r.chooseBackground()
-		w := newWorld(t, seed, r.opts)
-		w.gen = r.gen
-		w.opts.Clock = r.opts.Clock
-		r.w = w
-		defer r.closeTable()
-		if r.background() {
-			w.model.CompactingAlways()
-		}
-		w.p = r.place(w.m)
-		r.due()
-		r.fatal(w.run("open"))
-		for range 60 {
-			r.due()
-			r.step()
-			r.askForKeys()
-			if t.Failed() {
-				return
-			}
-		}
-		r.due()
-		r.fatal(w.run("flush, read, close"))
-		w.p.verified(t)
-		recs := w.p.image(t).Writer().Recs
-		r.fatal(w.model.Check(recs))
-		if !r.background() && !w.model.IsUnfinished() {
-			sameRecs(t, w.model.Settled(), recs, "seed %d", seed)
-		}
-	})
-	t.Logf("where the log did so by itself: %d compactions, %d segments removed", inBackground.compacted.Load(), inBackground.removed.Load())
+	}
+	r.fatal(w.run("flush"))
+	r.questions(w.l.Reader(), everyOne)
+	r.fatal(w.run("read, close"))
+	r.jumps.look()
+	r.fatal(r.keeps.failure())
+	w.p.verified(t)
+	recs := w.p.image(t).Writer().Recs
+	r.fatal(w.model.Check(recs))
+	if r.exact() {
+		sameRecs(t, w.model.Settled(), recs, "seed %d", seed)
+	}
 }
 
 type random struct {
@@ -71,10 +85,25 @@ type random struct {
 	w       *world
 	cursors []*cursor
 
+	clock *evlogtest.Clock
+	jumps *jumps
+	keeps *retention
+	unit  time.Duration        // in which ages and graces are chosen
+	sure  map[uint64]time.Time // tombstones: when their grace had begun for sure
+
 	windows bool
 	table   *table.Table // of tableOf
 	tableOf *evlog.Log
 }
+
+// open opens the log.
+func (r *random) open() {
+	r.fatal(r.w.run("open"))
+	r.jumps.opened()
+}
+
+// exact reports whether the model knows of each record whether it is there.
+func (r *random) exact() bool { return !r.background() && !r.w.model.IsUnfinished() }
 
 // cursor is a reader somewhere in the log. It holds an offset and nothing
 // else. (I6)
@@ -92,7 +121,7 @@ func (r *random) fatal(err error) {
 
 func (r *random) step() {
 	rng, w := r.gen.Rng, r.w
-	switch rng.IntN(26) {
+	switch rng.IntN(33) {
 	case 0, 1, 2, 3:
 		r.fatal(w.run(fmt.Sprintf("append %d", 1+rng.IntN(4))))
 	case 4, 5, 6:
@@ -104,9 +133,14 @@ func (r *random) step() {
 	case 9:
 		r.fatal(w.run("roll"))
 	case 10:
-		r.fatal(w.run("close, open"))
+		r.fatal(w.run("close"))
+		r.jumps.look()
+		if rng.IntN(3) == 0 {
+			r.clock.Advance(r.aWhile())
+		}
+		r.open()
 	case 11:
-		r.fatal(w.run("unindex"))
+		r.unindex()
 		if rng.IntN(2) == 0 {
 			r.fatal(w.run("reindex"))
 		}
@@ -126,19 +160,31 @@ func (r *random) step() {
 		r.fullDisk()
 	case 20:
 		// A removal of which nobody knows whether it is durable may leave a hole.
-		if r.opts.MaxRecords == 0 {
+		if !r.background() || r.storedLimits() == (limits{}) {
 			r.dyingDisk()
 		}
 	case 21:
 		r.fatal(w.run(fmt.Sprintf("delete %d", 1+rng.IntN(4))))
 	case 22:
-		r.fatal(w.run(fmt.Sprintf("compact %d", rng.IntN(9))))
+		r.compact(fmt.Sprintf("compact %d", rng.IntN(9)))
 	case 23:
 		r.fatal(w.run("roll"))
 		r.waitForTable() // without a grace it would never hear of what is deleted
-		r.fatal(w.run(fmt.Sprintf("purge %d", rng.IntN(9))))
-	case 24, 25:
-		r.fatal(w.run(fmt.Sprintf("retain %d", rng.IntN(60))))
+		r.compact(fmt.Sprintf("purge %d", rng.IntN(9)))
+	case 24, 25, 26:
+		r.retain()
+	case 27, 28, 29:
+		r.advanceClock()
+	case 30:
+		r.setClock()
+	case 31:
+		r.commit()
+	case 32: // what was cleaned, and after its grace
+		r.fatal(w.run("roll"))
+		r.waitForTable()
+		r.compact("compact")
+		r.clock.Advance(max(0, r.opts.TombstoneGrace) + time.Minute)
+		r.compact("compact")
 	}
 }
 
@@ -174,7 +220,9 @@ func (r *random) crash(m *vfs.Mem, what string) {
 	w.done = append(w.done, what)
 	// Everything that stands in DURABLE may have been seen by somebody.
 	seen(r.t, &world{m: m, p: onFS(r.t, m), model: w.model, done: w.done})
+	r.keeps.leave()
 	w.abandon()
+	clear(r.sure)
 	for _, c := range r.cursors {
 		_ = c.r.Close()
 	}
@@ -185,7 +233,7 @@ func (r *random) crash(m *vfs.Mem, what string) {
 	recs := im.Writer()
 	r.fatal(recs.Err)
 	r.fatal(w.model.Crashed(recs.Recs))
-	r.fatal(w.run("open"))
+	r.open()
 	if next := w.l.Stats().NextOffset; next < w.model.Next() {
 		r.fatal(fmt.Errorf("next is %d, %d was settled", next, w.model.Next()-1))
 	}
@@ -207,22 +255,12 @@ func (r *random) advance() {
 	c := r.cursors[r.gen.Rng.IntN(len(r.cursors))]
 	n := r.gen.Rng.IntN(20)
 	for rec, err := range c.r.Records(r.w.p.ctx, c.next) {
-		var behind *evlog.OffsetError
-		if errors.As(err, &behind) && behind.First > c.next && r.w.model.IsDue(behind.First) {
-			c.next = behind.First
+		if first, behind := r.behind(err, c.next); behind {
+			c.next = first
 			break
 		}
 		r.fatal(err)
-		if rec.Offset < c.next {
-			r.fatal(fmt.Errorf("cursor at %d got %d", c.next, rec.Offset))
-		}
-		// Nothing settled was left out.
-		for _, s := range r.w.model.Settled() {
-			if s.Offset >= c.next && s.Offset < rec.Offset && !((r.background() || r.w.model.IsUnfinished()) && r.w.model.MayLack(s)) {
-				r.fatal(fmt.Errorf("cursor at %d got %d and missed %d", c.next, rec.Offset, s.Offset))
-			}
-		}
-		r.fatal(r.w.model.Saw(evtest.RecOf(rec)))
+		r.fatal(r.span([]evtest.Rec{evtest.RecOf(rec)}, c.next, rec.Offset+1))
 		c.next = rec.Offset + 1
 		if n--; n < 0 {
 			break
@@ -233,16 +271,16 @@ func (r *random) advance() {
 // ask compares every kind of question with brute force.
 func (r *random) ask() {
 	r.fatal(r.w.run("flush"))
-	settled := r.w.model.Settled()
-	if len(settled) == 0 || r.background() || r.w.model.IsUnfinished() {
-		return
-	}
 	reader := r.w.l.Reader()
 	if r.gen.Rng.IntN(2) == 0 {
 		reader = r.w.p.reader(r.t, nil)
 		defer reader.Close()
 	}
-	checkSome(r.t, r.w.p.ctx, reader, settled, r.gen.Rng, fmt.Sprintf("seed %d, after %q", r.seed, r.w.done))
+	r.questions(reader, 5)
+	settled := r.w.model.Settled()
+	if len(settled) > 0 && r.exact() {
+		checkSome(r.t, r.w.p.ctx, reader, settled, r.gen.Rng, fmt.Sprintf("seed %d, after %q", r.seed, r.w.done))
+	}
 }
 
 // checkSome asks a few questions of each kind.

@@ -1,8 +1,8 @@
 package evlog_test
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,37 +12,170 @@ import (
 	"github.com/evlog-go/evlog/internal/vfs"
 )
 
-// hurried is the system's clock, a thousand times as fast, so that what happens
-// in the background happens between any two steps.
-type hurried struct{ start time.Time }
-
-func (c hurried) Elapsed() time.Duration { return 1000 * time.Since(c.start) }
-func (c hurried) Now() time.Time         { return c.start.Add(c.Elapsed()) }
-func (c hurried) Timer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d / 1000)
-	return t.C, func() { t.Stop() }
-}
-
-// chooseBackground decides what the log does by itself, and by whose rules.
-func (r *random) chooseBackground() {
+// chooseHousekeeping decides what the log does by itself, how fast time passes, and
+// by whose rules.
+func (r *random) chooseHousekeeping() {
 	rng, o := r.gen.Rng, &r.opts
 	r.windows = rng.IntN(4) == 0
+	r.unit, r.sure = time.Minute, map[uint64]time.Time{}
+	o.NoRetention = true
 	if rng.IntN(2) == 0 {
-		return
+		o.NoRetention = false
+		o.Compact, o.MinDirtyRatio, o.MinLag = evlog.On, 0.01+rng.Float64()/2, -1
+		r.unit = time.Second
 	}
-	o.Clock = hurried{time.Now()}
-	o.Compact, o.MinDirtyRatio, o.MinLag = evlog.On, 0.01+rng.Float64()/2, -1
-	o.TombstoneGrace = []time.Duration{-1, 1000 * time.Hour}[rng.IntN(2)]
-	if rng.IntN(2) == 0 {
+	o.TombstoneGrace = []time.Duration{-1, time.Duration(1+rng.IntN(60)) * r.unit, 1000 * time.Hour}[rng.IntN(3)]
+	if rng.IntN(3) == 0 {
 		o.MaxRecords = 1 + rng.Int64N(150)
 	}
+	if rng.IntN(3) == 0 {
+		o.MaxAge = time.Duration(1+rng.IntN(300)) * r.unit
+	}
+	if rng.IntN(4) == 0 {
+		o.MaxBytes = 4000 + rng.Int64N(60_000)
+		o.NoPreallocate = true // or the files shrink at each roll
+	}
+	if rng.IntN(4) == 0 {
+		o.HoldFor = []string{"a"}
+		if rng.IntN(2) == 0 {
+			o.HoldBytes = 4000 + rng.Int64N(60_000)
+			o.NoPreallocate = true
+		} else {
+			o.HoldAge = time.Duration(1+rng.IntN(600)) * r.unit
+		}
+	}
 	o.OnEvent = func(e evlog.Event) {
-		switch e.Kind {
-		case evlog.EventCompacted:
+		switch {
+		case !r.background():
+		case e.Kind == evlog.EventCompacted:
 			inBackground.compacted.Add(1)
-		case evlog.EventRemoved:
+		case e.Kind == evlog.EventRemoved:
 			inBackground.removed.Add(1)
 		}
+	}
+}
+
+// speed is how much faster than the system's the clock is: what happens in the
+// background happens between any two steps.
+func (r *random) speed() int {
+	if r.background() {
+		return 1000
+	}
+	return 1
+}
+
+// aWhile is a time to pass: next to nothing, or about as long as an age or a grace.
+func (r *random) aWhile() time.Duration {
+	rng := r.gen.Rng
+	some := []time.Duration{r.unit, r.opts.MaxAge, r.opts.MaxAge / 4, r.opts.HoldAge, r.opts.TombstoneGrace, 20 * r.unit}
+	return max(0, time.Duration(rng.Float64()*1.3*float64(some[rng.IntN(len(some))])))
+}
+
+// beginStep: what happens from now on was not done before. The times of records
+// mostly follow the clock.
+func (r *random) beginStep() {
+	r.w.model.Begin()
+	if r.gen.Rng.IntN(10) > 0 {
+		r.gen.SetClock(r.clock.Now().UnixMilli())
+	}
+}
+
+// advanceClock lets time pass.
+func (r *random) advanceClock() {
+	d := r.aWhile()
+	r.w.done = append(r.w.done, fmt.Sprintf("advance %v", d))
+	r.clock.Advance(d)
+}
+
+// setClock sets the wall clock, ahead or back, by two hours at least, or to a time
+// that nobody believes.
+func (r *random) setClock() {
+	rng := r.gen.Rng
+	by := 2*time.Hour + time.Duration(rng.Int64N(int64(max(r.opts.MaxAge, r.opts.TombstoneGrace%(1000*time.Hour), 40*r.unit))*2))
+	to := r.clock.Now().Add(by)
+	switch {
+	case r.clock.Now().Before(plausibleSince):
+		to = time.UnixMilli(1_700_000_000_000).Add(r.clock.Elapsed())
+	case rng.IntN(2) == 0:
+		to = r.clock.Now().Add(-by)
+	case rng.IntN(20) == 0:
+		to = time.Unix(rng.Int64N(1_000_000), 0)
+	}
+	r.moveClock(to)
+}
+
+func (r *random) moveClock(to time.Time) {
+	w := r.w
+	w.done = append(w.done, fmt.Sprintf("clock %+v", to.Sub(r.clock.Now())))
+	before := r.clock.Now()
+	r.keeps.set(before)
+	w.model.ClockMoves(func() {
+		r.jumps.ever = r.jumps.ever || to.After(before)
+		r.clock.SetWall(to)
+	})
+	clear(r.sure)
+	if r.background() { // no look of the log's own, which nobody sees, comes between this and the next
+		r.retainBy(evlog.RetainOptions{MaxAge: -1, MaxBytes: -1, MaxRecords: -1})
+	}
+	r.keeps.set()
+}
+
+// compact compacts, and checks that tombstones whose grace is over are gone.
+func (r *random) compact(step string) {
+	w := r.w
+	bases := onFS(r.t, w.m).image(r.t).Bases()
+	active := bases[len(bases)-1]
+	r.jumps.look()
+	now := r.clock.Now()
+	r.fatal(w.run(step))
+	rep := w.compacted
+	purge := strings.HasPrefix(step, "purge")
+	if !purge && r.opts.TombstoneGrace > 0 {
+		r.checkClockWait(rep.ClockWait, r.opts.TombstoneGrace, "compact")
+	}
+	if r.background() {
+		if purge && rep.Refused == nil {
+			w.model.Purged()
+		}
+		return
+	}
+	// By the rules of Windows what was cleaned cannot always be noted.
+	if r.windows || windowsRules || rep.Refused != nil || now.Before(plausibleSince) || w.model.IsUnfinished() {
+		return
+	}
+	there := map[uint64]bool{}
+	for _, rec := range w.model.Settled() {
+		if len(rec.Key) == 0 || len(rec.Value) > 0 || rec.Offset >= active {
+			continue
+		}
+		there[rec.Offset] = true
+		since, known := r.sure[rec.Offset]
+		if known && rep.ClockWait == 0 && (purge || now.Sub(since) >= r.opts.TombstoneGrace) {
+			r.fatal(fmt.Errorf("%v is a tombstone whose grace has begun before %v, and stays at %v", rec, since.UnixMilli(), now.UnixMilli()))
+		}
+		if !known {
+			r.sure[rec.Offset] = r.clock.Now()
+		}
+	}
+	for off := range r.sure {
+		if !there[off] {
+			delete(r.sure, off)
+			if !purge && r.opts.TombstoneGrace > 0 {
+				expired.Add(1)
+			}
+		}
+	}
+}
+
+// expired is how many tombstones went after a grace.
+var expired atomic.Int64
+
+// unindex removes indexes; what they alone knew is lost.
+func (r *random) unindex() {
+	r.fatal(r.w.run("unindex"))
+	clear(r.sure)
+	if r.background() { // what is planned by their sizes is done
+		r.retainBy(evlog.RetainOptions{MaxAge: -1, MaxBytes: -1, MaxRecords: -1})
 	}
 }
 
@@ -53,81 +186,18 @@ func (r *random) background() bool { return r.opts.Compact == evlog.On }
 
 // place is where the log is, by the rules of this run.
 func (r *random) place(m *vfs.Mem) place {
+	r.keeps = r.watch(m)
+	fsys := vfs.FS(m)
+	if r.windows || windowsRules {
+		fsys = vfs.Windows(m)
+	}
 	p := onFS(r.t, m)
-	if r.windows {
-		p = p.on(vfs.Windows(m))
-	}
-	return p
+	return place{ctx: vfs.NewContext(p.ctx, vfs.Inject(fsys, r.keeps.before)), dir: p.dir, fsys: fsys}
 }
 
-// maxStep is more than any step adds to the next offset.
-const maxStep = 200
-
-// due tells the model what the log may remove by itself up to the next step: what
-// has MaxRecords offsets above it at least.
-func (r *random) due() {
-	next := uint64(maxStep)
-	if r.w.l != nil {
-		next += r.w.l.Stats().NextOffset
-	} else {
-		next += r.w.model.Next()
-	}
-	if keep := uint64(r.opts.MaxRecords); keep > 0 && next > keep {
-		r.w.model.Due(next - keep)
-	}
-}
-
-// askForKeys asks for the newest record of some keys, for all of one key, and
-// compares a table that has followed all the time.
-func (r *random) askForKeys() {
-	w := r.w
-	for range 3 {
-		key := r.gen.Key()
-		got, err := w.l.Reader().Latest(w.p.ctx, key)
-		if err != nil && !errors.Is(err, evlog.ErrNotFound) {
-			r.fatal(fmt.Errorf("latest of %q: %w", key, err))
-		}
-		if len(key) > 0 {
-			if err := w.model.CheckLatest(string(key), evtest.RecOf(got), err == nil); err != nil {
-				again, againErr := w.l.Reader().Latest(w.p.ctx, key)
-				r.fatal(fmt.Errorf("%w; asked again: %d, %v\n%s", err, again.Offset, againErr, onFS(r.t, w.m).image(r.t).Describe()))
-			}
-		}
-	}
-	r.historyOf(r.gen.Key())
-	r.checkTable()
-}
-
-// historyOf reads the records of one key.
-func (r *random) historyOf(key []byte) {
-	if len(key) == 0 {
-		return
-	}
-	w := r.w
-	first, _, err := w.l.Reader().Bounds(w.p.ctx)
-	r.fatal(err)
-	var last evtest.Rec
-	some := false
-	for rec, err := range w.l.Reader().ByKey(w.p.ctx, key, first) {
-		if behind(err) && r.opts.MaxRecords > 0 { // while it was at work
-			return
-		}
-		r.fatal(err)
-		got := evtest.RecOf(rec)
-		if some && got.Offset <= last.Offset || string(got.Key) != string(key) {
-			r.fatal(fmt.Errorf("by key %q: %v after %v", key, got, last))
-		}
-		r.fatal(w.model.Saw(got))
-		last, some = got, true
-	}
-	switch {
-	case r.opts.TombstoneGrace < 0: // too slow for a deletion, as a table may be
-		r.fatal(w.model.CheckTable(string(key), last, some, true))
-	case some || !r.background():
-		r.fatal(w.model.CheckLatest(string(key), last, some))
-	}
-	// None at all: a segment with a newer one was closed, and the old one has gone
-	// for its sake; it is beyond the end as it was when reading began.
+// slow reports whether a reader may be too slow to hear of a deletion.
+func (r *random) slow() bool {
+	return r.opts.TombstoneGrace < 1000*time.Hour && r.background() || r.opts.TombstoneGrace < 0
 }
 
 // checkTable compares the view that follows the log with the model.
@@ -143,7 +213,7 @@ func (r *random) checkTable() {
 	for _, key := range r.gen.AllKeys() {
 		e, ok := r.table.Get(string(key))
 		got := evtest.Rec{Offset: e.Offset, TimeMS: e.Time.UnixMilli(), Schema: e.Schema, Key: key, Value: e.Value}
-		r.fatal(w.model.CheckTable(string(key), got, ok, r.opts.TombstoneGrace < 0))
+		r.fatal(w.model.CheckTable(string(key), got, ok, r.slow()))
 	}
 }
 

@@ -61,8 +61,11 @@ func TestRetainer_Crash(t *testing.T) {
 			for j, r := range out.Recs {
 				require.Equal(t, out.Next-uint64(len(out.Recs)-j), r.Offset, "%s: a hole\n%s", what, im.Describe())
 			}
-			// Once more, and to the end.
 			q := onFS(t, image)
+			if _, err := im.Durable(); err == nil { // a reader would wait
+				require.NoError(t, answers(q, q.reader(t, nil), everyRecord(im), evtest.Rand(seed+uint64(i))), what)
+			}
+			// Once more, and to the end.
 			again := q.open(t, nil)
 			appendEach(t, q.ctx, again, numbered(int(out.Next), 3)...)
 			rep := retain(t, q, again, evlog.RetainOptions{})

@@ -26,6 +26,8 @@ type world struct {
 	model *evtest.Model
 	gen   *evtest.Gen
 	done  []string
+
+	compacted *evlog.CompactReport // of the last compaction
 }
 
 func newWorld(t testing.TB, seed uint64, opts evlog.Options) *world {
@@ -52,6 +54,7 @@ func (w *world) run(script string) error {
 	for step := range strings.SplitSeq(script, ",") {
 		step = strings.TrimSpace(step)
 		w.done = append(w.done, step)
+		w.model.Begin()
 		if err := w.step(step); err != nil {
 			return fmt.Errorf("%s: %w", step, err)
 		}
@@ -169,10 +172,11 @@ func (w *world) compact(n int, purge bool) error {
 	if purge {
 		opts.Grace = -1
 	}
-	w.model.Compacting(purge)
+	w.model.Compacting(purge || w.opts.TombstoneGrace < 0)
 	// What an interrupted merge left cannot be cleared while somebody reads it, by
 	// the rules of Windows.
 	rep, err := w.l.Compact(w.p.ctx, opts)
+	w.compacted = rep
 	left := err != nil || inUse(rep, err)
 	w.model.Unfinished(left)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
@@ -296,7 +300,7 @@ func survives(t testing.TB, m *vfs.Mem, model *evtest.Model) error {
 	if err := readerAgrees(p, im); err != nil {
 		return fmt.Errorf("%w\n%s", err, im.Describe())
 	}
-	if err := reopens(t, p, out); err != nil {
+	if err := reopens(t, p, everyRecord(im), out); err != nil {
 		return fmt.Errorf("%w\nit was\n%s", err, im.Describe())
 	}
 	return nil
@@ -324,10 +328,24 @@ func readerAgrees(p place, im evtest.Image) error {
 	if diff := diffRecs(want.Recs, got); diff != "" {
 		return fmt.Errorf("reader: %s", diff)
 	}
-	return nil
+	if err != nil {
+		return nil // it ends at damage, as it should
+	}
+	return answers(p, r, everyRecord(im), evtest.Rand(want.Next+uint64(len(im))))
 }
 
-func reopens(t testing.TB, p place, out evtest.Outcome) error {
+// everyRecord is what stands anywhere in an image, by offset.
+func everyRecord(im evtest.Image) map[uint64]evtest.Rec {
+	wrote := map[uint64]evtest.Rec{}
+	for _, s := range im.Segments() {
+		for _, r := range s.Recs {
+			wrote[r.Offset] = r
+		}
+	}
+	return wrote
+}
+
+func reopens(t testing.TB, p place, wrote map[uint64]evtest.Rec, out evtest.Outcome) error {
 	t.Helper()
 	want := out.Recs
 	next := out.Next
@@ -346,6 +364,8 @@ func reopens(t testing.TB, p place, out evtest.Outcome) error {
 				err = errors.New(diff)
 			} else if s := l.Stats(); s.NextOffset != next {
 				err = fmt.Errorf("next is %d, want %d", s.NextOffset, next)
+			} else {
+				err = answers(p, l.Reader(), wrote, evtest.Rand(next+uint64(len(got))))
 			}
 		}
 		if err == nil && round == 0 {
@@ -355,6 +375,7 @@ func reopens(t testing.TB, p place, out evtest.Outcome) error {
 				err = fmt.Errorf("appended at %d, want %d", off, next)
 			}
 			want = append(want, recsAt(off, r)...)
+			wrote[off] = want[len(want)-1]
 			next = off + 1
 		}
 		if err := errors.Join(err, l.Close()); err != nil {

@@ -8,8 +8,9 @@ import (
 // compacted is what a model knows of compaction.
 type compacted struct {
 	on         bool // it may be at work
-	tombstones bool // they may go as well
-	always     bool // both are so for good
+	tombstones bool // they may go as well, without a grace
+	always     bool // it is at work for good
+	graceless  bool // and knows no grace
 	// unfinished: a run has left a merge half done. What it left out is still read
 	// from offsets of the segments that were to go.
 	unfinished bool
@@ -27,11 +28,13 @@ func (c compacted) clone() compacted {
 }
 
 // Compacting notes that compaction may remove superseded records from now on,
-// and tombstones too if their grace may be over.
+// and tombstones too, without a grace; otherwise those whose grace is over, see
+// SetGrace.
 func (m *Model) Compacting(tombstones bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compact.on = true
+	m.cleaningLocked()
 	m.compact.tombstones = m.compact.tombstones || tombstones
 }
 
@@ -50,12 +53,26 @@ func (m *Model) IsUnfinished() bool {
 	return m.compact.unfinished
 }
 
-// CompactingAlways notes that compaction goes on in the background, tombstones
-// included, for as long as the log is open.
-func (m *Model) CompactingAlways() {
+// CompactingAlways notes that compaction goes on in the background for as long as
+// the log is open, with or without a grace for tombstones.
+func (m *Model) CompactingAlways(graceless bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.compact.on, m.compact.tombstones, m.compact.always = true, true, true
+	m.compact.on, m.compact.tombstones, m.compact.always, m.compact.graceless = true, graceless, true, graceless
+}
+
+// Purged notes that the compaction without a grace has ended beside that in the
+// background: tombstones that come from now on have theirs.
+func (m *Model) Purged() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.times.now == nil || !m.compact.always || m.compact.graceless || m.compact.unfinished {
+		return
+	}
+	for off := range m.times.tombs {
+		m.times.over[off] = true
+	}
+	m.compact.tombstones = false
 }
 
 // MayLack reports whether compaction or retention may have removed a settled
@@ -78,7 +95,7 @@ func (m *Model) CheckLatest(key string, got Rec, found bool) error {
 		return fmt.Errorf("the latest of key %q is %v, though %v is newer, or it was deleted at %d", key, got, newest, m.compact.deleted[key])
 	case found:
 		return m.checkOneLocked(got)
-	case !some || newest.Offset < m.due || m.compact.tombstones && m.mayBeDeletedLocked(key, newest):
+	case !some || newest.Offset < m.due || m.mayBeGoneLocked(key, newest):
 		return nil
 	}
 	return fmt.Errorf("key %q has no record, though its newest is %v", key, newest)
@@ -121,6 +138,16 @@ func (m *Model) mayBeDeletedLocked(key string, newest Rec) bool {
 	return len(newest.Value) == 0
 }
 
+// mayBeGoneLocked reports whether that tombstone may be gone, too.
+func (m *Model) mayBeGoneLocked(key string, newest Rec) bool {
+	for off, r := range m.pending {
+		if off > newest.Offset && string(r.Key) == key && m.mayExpireLocked(r) {
+			return true
+		}
+	}
+	return m.mayExpireLocked(newest)
+}
+
 // Compacted checks what can be read after a compaction has ended, and takes it
 // for all there is: what is missing now must never be back.
 func (m *Model) Compacted(recs []Rec) error {
@@ -139,8 +166,9 @@ func (m *Model) adoptLocked(recs []Rec, doubtful bool) {
 	if !c.on {
 		return
 	}
+	m.keepOverLocked()
 	if !c.unfinished {
-		c.on, c.tombstones = c.always, c.always
+		c.on, c.tombstones = c.always, c.always && c.graceless
 	}
 	doubtful = doubtful || c.always // a replacement may not be synced yet
 	there := map[uint64]bool{}
@@ -201,7 +229,7 @@ func (m *Model) mayLackLocked(r Rec, k keys) bool {
 	if !m.compact.on || len(r.Key) == 0 {
 		return false
 	}
-	return r.Offset < k.any[string(r.Key)] || len(r.Value) == 0 && m.compact.tombstones
+	return r.Offset < k.any[string(r.Key)] || m.mayExpireLocked(r)
 }
 
 // checkKeysLocked tests that each key has its newest value, and that no deleted
@@ -214,7 +242,7 @@ func (m *Model) checkKeysLocked(k keys, lowest uint64) error {
 		switch there, ok := k.there[key]; {
 		case ok && there.Offset < newest.Offset:
 			return fmt.Errorf("%v is back: its key's newest record is %v", there, newest)
-		case !ok && len(newest.Value) > 0 && !(m.compact.tombstones && m.mayBeDeletedLocked(key, newest)):
+		case !ok && len(newest.Value) > 0 && !m.mayBeGoneLocked(key, newest):
 			return fmt.Errorf("key %q is lost: its newest record is %v", key, newest)
 		}
 	}

@@ -78,6 +78,46 @@ func TestModel_Notices(t *testing.T) {
 	require.NoError(t, m.Accept(3, five[4]), "what the crash took may be given out again")
 }
 
+// A tombstone may go when its grace is over, counted from the first compaction that
+// may have cleaned it by the lowest time that the clock has shown since, unless the
+// clock has jumped; and what it deleted never comes back.
+func TestModel_Graces(t *testing.T) {
+	now, jumped := time.UnixMilli(1_700_000_000_000), false
+	m := evtest.NewModel()
+	m.SetClock(func() time.Time { return now }, func(time.Duration) bool { return jumped })
+	m.SetGrace(time.Hour)
+	key := []byte("k")
+	all := at(0, evlog.Record{Key: key, Value: []byte("v")}, evlog.Record{Key: key}, evlog.Record{Time: now, Value: []byte("no key")})
+	for _, r := range all {
+		require.NoError(t, m.Accept(r.Offset, evtest.RecordOf(r)))
+	}
+	m.AckAll()
+	require.Error(t, m.Check(all[1:]), "there was no compaction")
+	now = now.Add(2 * time.Hour)
+	m.Begin()
+	m.Compacting(false)
+	require.NoError(t, m.Check(all[1:]))
+	require.Error(t, m.Check(all[2:]), "its grace begins only now")
+	require.NoError(t, m.Compacted(all[1:]))
+	require.Error(t, m.Check(all), "what compaction has removed is back")
+	now = now.Add(time.Hour - time.Millisecond)
+	m.Compacting(false)
+	require.Error(t, m.Check(all[2:]), "its grace is not over")
+	require.False(t, m.MayBeOld(all[2], now, 4*time.Hour))
+	m.ClockMoves(func() { now = now.Add(-time.Hour) })
+	now = now.Add(time.Hour - time.Millisecond)
+	require.Error(t, m.Check(all[2:]), "by a clock that was set back its grace is not over either")
+	jumped, now = true, now.Add(time.Millisecond)
+	require.Error(t, m.Check(all[2:]), "the clock has jumped")
+	jumped = false
+	require.NoError(t, m.CheckLatest("k", evtest.Rec{}, false))
+	require.NoError(t, m.Compacted(all[2:]))
+	require.Error(t, m.Check(all), "a deleted key is back")
+	require.Error(t, m.CheckLatest("k", all[0], true), "a deleted key is back")
+	require.Error(t, m.CheckTable("k", all[0], true, false), "a deleted key is back")
+	require.True(t, m.MayBeOld(all[2], now, 2*time.Hour), "the clock has shown a time that long ago since")
+}
+
 func TestImage_Outcomes(t *testing.T) {
 	seg := func(base uint64, list ...evtest.Rec) (string, []byte) {
 		return evtest.SegmentFile(base), evtest.EncodeRecs(list...)

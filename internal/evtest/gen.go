@@ -71,6 +71,9 @@ func (g *Gen) Record() evlog.Record {
 	return r
 }
 
+// SetClock has the times of the next records follow ms.
+func (g *Gen) SetClock(ms int64) { g.clock = ms }
+
 // Records returns n of them.
 func (g *Gen) Records(n int) []evlog.Record {
 	recs := make([]evlog.Record, n)

@@ -24,6 +24,7 @@ type Model struct {
 	loose   []Rec          // handed over, the offset is not known
 	next    uint64         // above every settled offset
 	compact compacted
+	times   times
 
 	// Retention: records below gone are not there any more, of those below due
 	// a prefix may be missing.
@@ -63,6 +64,8 @@ func (m *Model) Accept(first uint64, recs ...evlog.Record) error {
 			return fmt.Errorf("offset %d was given out twice: %v and %v", rec.Offset, old, rec)
 		}
 		m.pending[rec.Offset] = rec
+		m.times.forget(rec.Offset) // a crash may have taken another record
+		m.noteLocked(rec)
 	}
 	return nil
 }
@@ -129,6 +132,7 @@ func (m *Model) sawLocked(r Rec) error {
 func (m *Model) settleLocked(r Rec) {
 	if r.Offset >= m.gone {
 		m.settled[r.Offset] = r
+		m.noteLocked(r)
 	}
 	delete(m.pending, r.Offset)
 	if r.Offset+1 > m.next {
@@ -336,7 +340,8 @@ func (m *Model) CloneWith(take func()) *Model {
 func (m *Model) cloneLocked() *Model {
 	return &Model{
 		settled: maps.Clone(m.settled), pending: maps.Clone(m.pending),
-		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(), gone: m.gone, due: m.due,
+		loose: slices.Clone(m.loose), next: m.next, compact: m.compact.clone(), times: m.times.clone(),
+		gone: m.gone, due: m.due,
 	}
 }
 
