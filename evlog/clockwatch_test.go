@@ -2,6 +2,7 @@ package evlog_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -166,4 +167,35 @@ func TestClock_SleepIsNoJump(t *testing.T) {
 	rep, err := l.Retain(p.ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, rep.Removed, 1)
+}
+
+// jumper is a clock that jumps ahead after it has been asked once more.
+type jumper struct {
+	*evlogtest.Clock
+	left atomic.Int64 // calls before it jumps; negative: never
+}
+
+func (c *jumper) Now() time.Time {
+	now := c.Clock.Now()
+	if c.left.Add(-1) == 0 {
+		c.SetWall(now.Add(1000 * time.Hour))
+	}
+	return now
+}
+
+// The clock jumps while retention looks at it: the time that ages are counted by
+// has no jump in it that the look has not seen.
+func TestRetain_ClockJumpsInTheMoment(t *testing.T) {
+	for n := range int64(4) {
+		p, _ := inMem(t)
+		clock := &jumper{Clock: evlogtest.NewClock(noon)}
+		l := p.open(t, &evlog.Options{Clock: clock, NoRetention: true, NoPreallocate: true})
+		appendEach(t, p.ctx, l, evlog.Record{Time: noon, Value: []byte("just written")})
+		require.NoError(t, l.Roll(p.ctx))
+		quiet(t, p)
+		clock.left.Store(1 + n)
+		rep := retain(t, p, l, evlog.RetainOptions{MaxAge: time.Hour})
+		require.Empty(t, rep.Removed, "after %d calls", 1+n)
+		require.NoError(t, l.Close())
+	}
 }

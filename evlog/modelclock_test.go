@@ -71,13 +71,17 @@ func (j *jumps) look() {
 }
 
 // wait is for how long an age of limit does not count, at least.
-func (j *jumps) wait(limit time.Duration) time.Duration {
+func (j *jumps) wait(limit time.Duration) time.Duration { return j.waiting()(limit) }
+
+// waiting is wait as it is now.
+func (j *jumps) waiting() func(limit time.Duration) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.doubt {
-		return 0
+		return func(time.Duration) time.Duration { return 0 }
 	}
-	return max(0, limit-(j.clock.Elapsed()-j.at))
+	passed := j.clock.Elapsed() - j.at
+	return func(limit time.Duration) time.Duration { return max(0, limit-passed) }
 }
 
 func (j *jumps) waits(limit time.Duration) bool { return j.wait(limit) > 0 }

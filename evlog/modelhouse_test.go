@@ -108,7 +108,8 @@ func (r *random) moveClock(to time.Time) {
 	w := r.w
 	w.done = append(w.done, fmt.Sprintf("clock %+v", to.Sub(r.clock.Now())))
 	before := r.clock.Now()
-	r.keeps.set(before)
+	then := r.moment()
+	r.keeps.set(&then)
 	w.model.ClockMoves(func() {
 		r.jumps.ever = r.jumps.ever || to.After(before)
 		r.clock.SetWall(to)
@@ -117,7 +118,7 @@ func (r *random) moveClock(to time.Time) {
 	if r.background() { // no look of the log's own, which nobody sees, comes between this and the next
 		r.retainBy(evlog.RetainOptions{MaxAge: -1, MaxBytes: -1, MaxRecords: -1})
 	}
-	r.keeps.set()
+	r.keeps.set(nil)
 }
 
 // compact compacts, and checks that tombstones whose grace is over are gone.

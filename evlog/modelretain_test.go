@@ -23,11 +23,11 @@ type retention struct {
 	r *random
 	m *vfs.Mem
 
-	mu     sync.Mutex  // guards the rest
-	rules  []limits    // by which a segment may go: the log's own, those of a call under way
-	moment []time.Time // the clock was set while a run may have been under way: what it showed before
-	gone   uint64      // the last segment that was unlinked
-	swept  int64       // bytes of indexes alone that were taken away since
+	mu     sync.Mutex // guards the rest
+	rules  []limits   // by which a segment may go: the log's own, those of a call under way
+	was    *moment    // the clock was set while a run may have been under way: what held before
+	gone   uint64     // the last segment that was unlinked
+	swept  int64      // bytes of indexes alone that were taken away since
 	failed error
 	off    bool // the disk is not the log's any more
 }
@@ -128,13 +128,18 @@ func (k *retention) unlinks(base uint64) error {
 func (k *retention) reason(s logState) (string, error) {
 	r := k.r
 	held := false
-	for _, now := range append([]time.Time{r.clock.Now()}, k.moment...) {
+	at := []moment{r.moment()}
+	if k.was != nil {
+		at = append(at, *k.was)
+	}
+	for _, m := range at {
+		now := m.now
 		for _, l := range k.rules {
-			why := s.due(l, now, r.jumps.wait(l.maxAge), false)
+			why := s.due(l, now, m.wait(l.maxAge), false)
 			if why == "" {
 				continue
 			}
-			if !l.ignoreHold && s.held(r.opts, now, r.jumps.wait(r.opts.HoldAge)) {
+			if !l.ignoreHold && s.held(r.opts, now, m.wait(r.opts.HoldAge)) {
 				held = true
 				continue
 			}
@@ -172,12 +177,20 @@ func (k *retention) during(l limits, call func()) error {
 	return k.failed
 }
 
-// set notes what the clock showed before it was set, while a run may be under way
-// that goes by it.
-func (k *retention) set(before ...time.Time) {
+// moment is what ages count by at some moment.
+type moment struct {
+	now  time.Time
+	wait func(limit time.Duration) time.Duration
+}
+
+func (r *random) moment() moment { return moment{r.clock.Now(), r.jumps.waiting()} }
+
+// set notes what held before the clock is set, while a run may be under way that
+// goes by it; nil: none is any more.
+func (k *retention) set(before *moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.moment = before
+	k.was = before
 }
 
 // failure is what was found.

@@ -175,9 +175,10 @@ func (r *retainer) usable(ctx context.Context) error {
 // planner makes what decides about a run, for who has the token.
 func (r *retainer) planner(ctx context.Context, opts RetainOptions) *retainPlanner {
 	l := r.l
+	now := l.clock.Now().Round(0) // before the look, which so sees a jump that this has in it
 	l.lookAtClock(ctx)
 	p := &retainPlanner{
-		dir: l.dir, id: l.id, limits: limitsOf(l.config, opts), now: l.clock.Now().Round(0),
+		dir: l.dir, id: l.id, limits: limitsOf(l.config, opts), now: now,
 		waits: l.clocks.wait, facts: &r.facts, active: l.activeFacts,
 	}
 	// Before anything is counted: a roll in between makes the count too low.
