@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -555,6 +556,41 @@ func TestCompact_NoteOutlivesTheRollsIndex(t *testing.T) {
 	require.NoError(t, l.Roll(p.ctx))
 	inTime(t, "the housekeeper looks at segment 0", looks)
 	appendEach(t, p.ctx, l, rec("b", "2"))
+	require.NoError(t, l.Roll(p.ctx))
+	compact(t, p, l, fast())
+	close(goOn)
+	require.NoError(t, l.Close())
+	for _, base := range []uint64{0, 1} {
+		h, err := format.ParseIndexHeader(onFS(t, m).image(t)[evtest.IndexFile(base)])
+		require.NoError(t, err)
+		require.Equal(t, noon.UnixMilli(), h.CleanedMS, "segment %d", base)
+	}
+}
+
+// The same where the segment was active when the log was closed the last time: then
+// there is an index already, which knows nothing of the roll.
+func TestCompact_NoteOutlivesTheRollsIndexAfterOpening(t *testing.T) {
+	p, m := inMem(t)
+	opts := &evlog.Options{Clock: evlogtest.NewClock(noon), NoPreallocate: true, SegmentBytes: 20}
+	l := p.open(t, opts)
+	appendEach(t, p.ctx, l, rec("a", strings.Repeat("1", 100)))
+	require.NoError(t, l.Roll(p.ctx))
+	appendEach(t, p.ctx, l, rec("b", "2"))
+	require.NoError(t, l.Close())
+	removeNames(t, p, evtest.IndexFile(0))
+	require.Contains(t, p.image(t), evtest.IndexFile(1))
+
+	var looked atomic.Bool
+	looks, goOn := make(chan struct{}), make(chan struct{})
+	p = onFS(t, vfs.Inject(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(0) && looked.CompareAndSwap(false, true) {
+			close(looks) // it holds no lock
+			<-goOn
+		}
+		return nil
+	}))
+	l = p.open(t, opts)
+	inTime(t, "the housekeeper looks at segment 0", looks)
 	require.NoError(t, l.Roll(p.ctx))
 	compact(t, p, l, fast())
 	close(goOn)

@@ -58,6 +58,7 @@ func randomSteps(t *testing.T, seed uint64) {
 		r.beginStep()
 		r.step()
 		r.fatal(r.keeps.failure())
+		r.noteClosed()
 		r.checkTable()
 		r.questions(w.l.Reader(), 1)
 		if t.Failed() {
@@ -90,6 +91,9 @@ type random struct {
 	keeps *retention
 	unit  time.Duration        // in which ages and graces are chosen
 	sure  map[uint64]time.Time // tombstones: when their grace had begun for sure
+
+	closed   map[uint64]time.Time // records: when they were in a closed segment already
+	clockSet bool                 // the wall clock was set
 
 	windows bool
 	table   *table.Table // of tableOf

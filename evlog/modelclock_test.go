@@ -43,6 +43,7 @@ type jumps struct {
 	doubt, ever bool          // a jump was noticed; the clock was ever set ahead
 	at          time.Duration // when, by steady
 	stored      time.Time     // when, by what log.json says; zero: never
+	unsaved     bool          // that has to change
 }
 
 // opened: a writer begins with what log.json says.
@@ -53,9 +54,7 @@ func (j *jumps) opened() {
 	j.doubt = !j.stored.IsZero()
 	if j.doubt {
 		j.at = j.steady - max(0, j.wall.Sub(j.stored))
-		if j.stored.After(j.wall) { // it was one too far: the wait begins anew
-			j.stored = j.wall
-		}
+		j.unsaved = j.stored.After(j.wall) // it was one too far: the wait begins anew
 	}
 }
 
@@ -65,7 +64,10 @@ func (j *jumps) look() {
 	defer j.mu.Unlock()
 	wall, steady := j.clock.Now(), j.clock.Elapsed()
 	if lead := wall.Sub(j.wall) - (steady - j.steady); lead > time.Hour+time.Minute {
-		j.doubt, j.at, j.stored = true, steady, wall
+		j.doubt, j.at, j.unsaved = true, steady, true
+	}
+	if j.unsaved {
+		j.stored, j.unsaved = wall.Add(j.at-steady), false
 	}
 	j.wall, j.steady = wall, steady
 }

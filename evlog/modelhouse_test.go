@@ -17,7 +17,7 @@ import (
 func (r *random) chooseHousekeeping() {
 	rng, o := r.gen.Rng, &r.opts
 	r.windows = rng.IntN(4) == 0
-	r.unit, r.sure = time.Minute, map[uint64]time.Time{}
+	r.unit, r.sure, r.closed = time.Minute, map[uint64]time.Time{}, map[uint64]time.Time{}
 	o.NoRetention = true
 	if rng.IntN(2) == 0 {
 		o.NoRetention = false
@@ -115,6 +115,7 @@ func (r *random) moveClock(to time.Time) {
 		r.clock.SetWall(to)
 	})
 	clear(r.sure)
+	r.clockSet = true
 	if r.background() { // no look of the log's own, which nobody sees, comes between this and the next
 		r.retainBy(evlog.RetainOptions{MaxAge: -1, MaxBytes: -1, MaxRecords: -1})
 	}
@@ -130,6 +131,7 @@ func (r *random) compact(step string) {
 	now := r.clock.Now()
 	r.fatal(w.run(step))
 	rep := w.compacted
+	r.fatal(r.mergedSizes(rep))
 	purge := strings.HasPrefix(step, "purge")
 	if !purge && r.opts.TombstoneGrace > 0 {
 		r.checkClockWait(rep.ClockWait, r.opts.TombstoneGrace, "compact")

@@ -362,6 +362,9 @@ func (s logState) held(o evlog.Options, now time.Time, wait time.Duration) bool 
 // wanted reports whether a consumer that is held for has not finished the first
 // segment.
 func (s logState) wanted(o evlog.Options) bool {
+	if len(s.bases) < 2 {
+		return false
+	}
 	var c struct {
 		Consumers map[string]struct {
 			Next uint64 `json:"next_offset"`
@@ -419,7 +422,11 @@ func (r *random) retainBy(o evlog.RetainOptions) {
 		s, err := stateOf(w.m, w.p.dir)
 		r.fatal(err)
 		why := s.due(l, now, rep.ClockWait, true)
-		if why == "" || !o.IgnoreHold && s.wanted(r.opts) && len(rep.Held) > 0 {
+		if !o.IgnoreHold && s.wanted(r.opts) && len(rep.Held) > 0 {
+			return
+		}
+		if why == "" {
+			r.fatal(r.outlives(s, l, now.Add(-rep.ClockWait)))
 			return
 		}
 		if tries > 9 {
@@ -428,6 +435,52 @@ func (r *random) retainBy(o evlog.RetainOptions) {
 		}
 		time.Sleep(time.Duration(tries) * time.Millisecond)
 	}
+}
+
+// outlives finds a record that has stayed for longer than a merge may have it stay: by
+// a quarter of MaxAge, and only where the log knows of that.
+func (r *random) outlives(s logState, l limits, now time.Time) error {
+	if r.opts.MaxAge <= 0 || l.maxAge <= 0 || r.clockSet || len(s.bases) < 2 {
+		return nil
+	}
+	for _, rec := range s.recs[s.bases[0]] {
+		closed, known := r.closed[rec.Offset]
+		if known && now.Sub(closed) > l.maxAge+r.opts.MaxAge/4 {
+			return fmt.Errorf("%v was in a closed segment at %d and stays at %d, with an age of %v, though segments are merged within a quarter of %v\n%s",
+				rec, closed.UnixMilli(), now.UnixMilli(), l.maxAge, r.opts.MaxAge, s.im.Describe())
+		}
+	}
+	return nil
+}
+
+// noteClosed notes which records are in closed segments by now.
+func (r *random) noteClosed() {
+	if r.opts.MaxAge <= 0 {
+		return
+	}
+	d, err := onFS(r.t, r.w.m).image(r.t).Durable()
+	r.fatal(err)
+	for _, rec := range r.w.model.Settled() {
+		if _, known := r.closed[rec.Offset]; !known && rec.Offset < d.Base {
+			r.closed[rec.Offset] = r.clock.Now()
+		}
+	}
+}
+
+// mergedSizes checks that no merge has made a segment larger than a roll would.
+func (r *random) mergedSizes(rep *evlog.CompactReport) error {
+	limit := r.opts.SegmentBytes
+	if r.opts.MaxBytes > 0 {
+		limit = min(limit, r.opts.MaxBytes/4)
+	}
+	for _, into := range rep.Changes {
+		for _, c := range rep.Changes {
+			if c.Into == into.Base && c.Base != into.Base && into.After > limit && into.After > into.Before {
+				return fmt.Errorf("segment %d was merged into %d, which has %d bytes now, with a limit of %d", c.Base, into.Base, into.After, limit)
+			}
+		}
+	}
+	return nil
 }
 
 // checkClockWait compares for how long ages wait with what the clock did.

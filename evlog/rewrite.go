@@ -272,6 +272,9 @@ func (l *Log) setFacts(base uint64, f vfs.File, change func(*format.IndexHeader)
 	if err := x.close(); err != nil {
 		return err
 	}
+	if x.header.ClosedMS == 0 {
+		return errIndexStale // of a clean close: the one that follows the roll would take its place, see oldFacts
+	}
 	name := format.IndexName(base)
 	info, err := l.dir.Stat(name)
 	if err != nil {
