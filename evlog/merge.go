@@ -228,7 +228,7 @@ func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 	for j := range segs {
 		f, err := openSegment(c.dir, segs[j].base)
 		if err != nil {
-			return c.trouble(&segs[j], err)
+			return c.trouble(ctx, &segs[j], err)
 		}
 		if j == 0 {
 			m.src = f
@@ -239,7 +239,7 @@ func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
 		if j > 0 {
 			err = errors.Join(err, f.Close())
 		}
-		if err := c.trouble(&segs[j], err); err != nil {
+		if err := c.trouble(ctx, &segs[j], err); err != nil {
 			return err
 		}
 	}
