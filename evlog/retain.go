@@ -159,7 +159,7 @@ func (r *retainer) run(ctx context.Context, opts RetainOptions, byHand bool) (*R
 		defer signal(r.kicked) // what comes next by itself may have changed
 	}
 	rep := &RetainReport{}
-	rolled := false
+	rolled, waited := false, false
 	for {
 		mark := r.l.closed.mark()
 		p := r.planner(ctx, opts)
@@ -182,6 +182,14 @@ func (r *retainer) run(ctx context.Context, opts RetainOptions, byHand bool) (*R
 		}
 		if err != nil {
 			return rep, err
+		}
+		if byHand && !waited && p.rolling(ctx) {
+			waited = true
+			if err := r.l.acquireTurn(ctx); err != nil {
+				return rep, wrap("retain", err)
+			}
+			r.l.releaseTurn()
+			continue
 		}
 		if p.rolls == nil || rolled || !byHand {
 			return rep, nil

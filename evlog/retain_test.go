@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -649,17 +650,20 @@ func TestRetain_NotBeforeTheRollIsDone(t *testing.T) {
 	rolled := make(chan error, 1)
 	go func() { rolled <- l.Roll(p.ctx) }()
 	inTime(t, "the roll is at its last step", reached)
-	rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: 1})
-	require.NoError(t, err)
-	require.Equal(t, []uint64{0, 1}, bases(rep.Removed))
+	retained := make(chan *evlog.RetainReport, 1)
+	go func() {
+		rep, err := l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: 1})
+		assert.NoError(t, err)
+		retained <- rep
+	}()
+	soon(t, "the closed segments go", func() bool { return l.Stats().Removed == 2 })
+	require.Equal(t, []uint64{2, 3}, p.image(t).Bases())
 	lost := onFS(t, m.SyncedImage())
 	lost.open(t, nil)
 	sameRecs(t, acked, lost.all(t))
 	goOn()
 	require.NoError(t, inTime(t, "the roll", rolled))
-	rep, err = l.Retain(p.ctx, &evlog.RetainOptions{MaxBytes: 1})
-	require.NoError(t, err)
-	require.Equal(t, []uint64{2}, bases(rep.Removed))
+	require.Equal(t, []uint64{0, 1, 2}, bases(inTime(t, "Retain, which waits for the roll", retained).Removed))
 }
 
 // A listing that misses a name must not leave that segment behind in the middle.

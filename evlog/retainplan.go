@@ -222,6 +222,13 @@ func (p *retainPlanner) older(ctx context.Context, s *DueSegment, limit time.Dur
 	return p.passed(at, limit), nil
 }
 
+// rolling reports whether a segment is not the active one any more, and was not yet
+// closed for good when the plan was made, which so leaves it out.
+func (p *retainPlanner) rolling(ctx context.Context) bool {
+	act, err := p.activeFacts(ctx)
+	return err == nil && act.base > p.closedBelow
+}
+
 // chooseActive takes the active segment, if it is due by its age, or by hand;
 // rolling it comes first.
 func (p *retainPlanner) chooseActive(ctx context.Context, holds []Hold) error {
