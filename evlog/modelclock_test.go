@@ -54,7 +54,9 @@ func (j *jumps) opened() {
 	j.doubt = !j.stored.IsZero()
 	if j.doubt {
 		j.at = j.steady - max(0, j.wall.Sub(j.stored))
-		j.unsaved = j.stored.After(j.wall) // it was one too far: the wait begins anew
+		if j.unsaved = j.stored.After(j.wall); j.unsaved {
+			j.stored = j.wall // it was one too far: the wait begins anew; any look stores that
+		}
 	}
 }
 
@@ -64,11 +66,12 @@ func (j *jumps) look() {
 	defer j.mu.Unlock()
 	wall, steady := j.clock.Now(), j.clock.Elapsed()
 	if lead := wall.Sub(j.wall) - (steady - j.steady); lead > time.Hour+time.Minute {
-		j.doubt, j.at, j.unsaved = true, steady, true
+		j.doubt, j.at, j.stored, j.unsaved = true, steady, wall, false
 	}
-	if j.unsaved {
-		j.stored, j.unsaved = wall.Add(j.at-steady), false
+	if at := wall.Add(j.at - steady); j.unsaved && at.Before(j.stored) {
+		j.stored = at
 	}
+	j.unsaved = false
 	j.wall, j.steady = wall, steady
 }
 
