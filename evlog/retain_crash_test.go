@@ -63,7 +63,9 @@ func TestRetainer_Crash(t *testing.T) {
 			}
 			q := onFS(t, image)
 			if _, err := im.Durable(); err == nil { // a reader would wait
-				require.NoError(t, answers(q, q.reader(t, nil), everyRecord(im), evtest.Rand(seed+uint64(i))), what)
+				r := q.reader(t, nil)
+				require.NoError(t, answers(q, r, everyRecord(im), evtest.Rand(seed+uint64(i))), what)
+				require.NoError(t, r.Close())
 			}
 			// Once more, and to the end.
 			again := q.open(t, nil)
