@@ -33,7 +33,7 @@ import (
 // transaction may see more than the one before. A statement ends with its context
 // up to its first row only. Errors have the log's text at most, and are SQLite's:
 // errors.Is does not find evlog's. A comparison of key is made with each record,
-// without the key filters, since the statement's collation is not known. Arguments
+// without the key filters, since the text of the statement is not known. Arguments
 // are not converted. PRAGMA temp_store drops the table.
 func Attach(ctx context.Context, c *sql.Conn, dir, name string) error {
 	return c.Raw(func(driverConn any) error { return attach(ctx, driverConn, dir, name) })

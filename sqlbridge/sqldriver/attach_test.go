@@ -212,8 +212,9 @@ func TestAttach_Collation(t *testing.T) {
 	// Those of another connection do not matter, and neither do SQLite's own.
 	plain := openAttached(t, p, "log")
 	require.Equal(t, []string{"0", "2"}, mustQuery(t, plain, `SELECT offset FROM log WHERE key = 'ANN' COLLATE NOCASE`))
-	require.Contains(t, mustQuery(t, plain, `EXPLAIN QUERY PLAN SELECT offset FROM log WHERE key = 'ANN'`)[0], "key~")
-	require.NotContains(t, mustQuery(t, db, `EXPLAIN QUERY PLAN SELECT offset FROM log WHERE key = 'ANN'`)[0], "key")
+	for _, db := range []querier{plain, db} { // the text of the statement is not known
+		require.NotContains(t, mustQuery(t, db, `EXPLAIN QUERY PLAN SELECT offset FROM log WHERE key = 'ANN'`)[0], "key")
+	}
 }
 
 type driverConnector struct{ d *sqlite.Driver }

@@ -78,18 +78,46 @@ func (s *session) enter(ctx context.Context) {
 	s.ctx = ctx
 }
 
-// enterText begins a call that may compile a statement. Without the word COLLATE
-// in it there is no collation but BINARY: no table here has another one.
+// enterText begins a call that may compile a statement. Keys are looked up byte by
+// byte if that is certainly how SQLite compares them. Without the word COLLATE in
+// the text there is no collation but BINARY: no table here has another one. And of
+// "key IN (SELECT ...)" SQLite has a table look up one value after the other, and
+// compares again without the affinity that the query's column gives to IN: keys
+// that look like its numbers would be lost.
 func (s *session) enterText(ctx context.Context, w words) {
 	s.enter(ctx)
-	s.exact, s.returning, s.inserts, s.transaction = !w.collate, w.returning, false, ""
+	s.exact, s.returning, s.inserts, s.transaction = !w.collate && !w.inQuery, w.returning, false, ""
 }
 
 // words are what a text has to have where the authorizer is not told enough.
-type words struct{ collate, returning bool }
+type words struct{ collate, returning, inQuery bool }
 
 func wordsOf(query string) words {
-	return words{mentions(query, "collate"), mentions(query, "returning")}
+	return words{mentions(query, "collate"), mentions(query, "returning"), hasInQuery(query)}
+}
+
+// hasInQuery looks for IN with anything behind it but a list of values: a query, a
+// table, or a comment, which may hide one. It looks into literals too.
+func hasInQuery(query string) bool {
+	word := func(b byte) bool {
+		return b == '_' || b >= 0x80 || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
+	}
+	for i := 0; i+2 < len(query); i++ {
+		if query[i]|0x20 != 'i' || query[i+1]|0x20 != 'n' || word(query[i+2]) || i > 0 && word(query[i-1]) {
+			continue
+		}
+		rest := strings.TrimLeft(query[i+2:], " \t\r\n\f")
+		list := strings.TrimLeft(rest, "( \t\r\n\f")
+		if list == rest {
+			return true // a table
+		}
+		for _, start := range []string{"select", "values", "with", "--", "/*"} {
+			if len(list) >= len(start) && strings.EqualFold(list[:len(start)], start) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mentions looks for a word in lower case, also inside of others and of literals.

@@ -258,7 +258,8 @@ func (d *differential) query() *sqlQuery {
 			"(SELECT max(c.offset) FROM log c WHERE c.key = a.key AND c.offset < a.offset) WHERE ")
 		d.where(q, "a.")
 	case 4:
-		q.add("SELECT offset, key FROM log WHERE offset IN (SELECT %s FROM log WHERE ", d.pick("offset", "offset+1", "schema"))
+		q.add("SELECT offset, key FROM log WHERE %s IN (SELECT %s FROM log WHERE ",
+			d.pick("offset", "offset", "key", "value", "ts_ms"), d.pick("offset", "offset+1", "schema", "key", "value"))
 		d.where(q, "")
 		q.add(")")
 	case 5:

@@ -54,28 +54,6 @@ func TestSpanOf(t *testing.T) {
 	}
 }
 
-// A scan for a key that nobody has comes up for air: SQLite looks between steps
-// whether it was interrupted.
-func TestScan_StepsOfSkips(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "log")
-	l, err := evlog.Open(t.Context(), dir, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	_, err = l.Append(t.Context(), make([]evlog.Record, 2*skipsInStep+5)...)
-	require.NoError(t, err)
-	s := &session{source: &source{reader: l.Reader(), base: t.Context()}, ctx: t.Context()}
-	c := scan{s: s}
-	m, ok := matchOf("nobody", false)
-	require.True(t, ok)
-	require.NoError(t, c.start(window{offsets: everything.and(span{0, maxOffset}), times: everything, key: m}, false))
-	var at []uint64
-	for c.more {
-		at = append(at, c.rec.Offset)
-		require.NoError(t, c.step())
-	}
-	require.Equal(t, []uint64{skipsInStep, 2*skipsInStep + 1}, at)
-}
-
 // Nothing is left of a connection that was closed.
 func TestRegistry_Empties(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")

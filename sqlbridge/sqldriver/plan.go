@@ -26,8 +26,7 @@ const logColumns = `"offset" INTEGER NOT NULL, ts_ms INTEGER NOT NULL, time TEXT
 	key BLOB, value BLOB, tombstone INTEGER NOT NULL, segment INTEGER NOT NULL`
 
 // term is a comparison that narrows a scan: a column and what the value is
-// compared by. EXPLAIN QUERY PLAN shows it. Of key there are two: "key=" by every
-// byte, "key~" by what SQLite's own collations may leave of it.
+// compared by. EXPLAIN QUERY PLAN shows it.
 type term struct{ column, op string }
 
 // plan is how a scan goes. It travels from BestIndex to Filter as a text such as
@@ -56,7 +55,7 @@ func parsePlan(s string) (p plan) {
 			p.desc = true
 			continue
 		}
-		at := strings.IndexAny(word, "=<>~")
+		at := strings.IndexAny(word, "=<>")
 		p.terms = append(p.terms, term{word[:at], word[at:]})
 	}
 	return p
@@ -92,10 +91,7 @@ func (s *session) termOf(c vtab.Constraint) (t term, ok bool) {
 	case colSegment:
 		return term{"segment", op}, op == "="
 	case colKey:
-		if s.exact {
-			return term{"key", "="}, c.Op == vtab.OpEQ
-		}
-		return term{"key", "~"}, c.Op == vtab.OpEQ && !s.loose
+		return term{"key", "="}, c.Op == vtab.OpEQ && s.exact
 	}
 	return t, false
 }
@@ -179,7 +175,7 @@ func (s *session) window(p *plan, values []vtab.Value) (w window, err error) {
 			}
 			w.offsets = w.offsets.and(in)
 		case "key":
-			m, ok := matchOf(v, t.op == "=")
+			m, ok := matchOf(v)
 			if !ok {
 				w.offsets = nothing
 			}

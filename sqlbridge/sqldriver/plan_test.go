@@ -176,7 +176,7 @@ func TestPlan_Explain(t *testing.T) {
 	for q, want := range map[string]string{
 		`SELECT * FROM log`: `SCAN log VIRTUAL TABLE INDEX 0:`,
 		`SELECT * FROM log WHERE offset > 5 AND offset > 6 AND key = 'x' AND key = 'y'`:    `SCAN log VIRTUAL TABLE INDEX 0:offset> offset> key=`,
-		`SELECT * FROM log WHERE key = 'x' COLLATE NOCASE`:                                 `SCAN log VIRTUAL TABLE INDEX 0:key~`,
+		`SELECT * FROM log WHERE key = 'x' COLLATE NOCASE`:                                 `SCAN log VIRTUAL TABLE INDEX 0:`,
 		`SELECT * FROM log WHERE key = 'x' ORDER BY offset DESC`:                           `SCAN log VIRTUAL TABLE INDEX 0:key= desc`,
 		`SELECT * FROM log WHERE ts_ms >= 5 AND time < '2026' ORDER BY rowid, key`:         `SCAN log VIRTUAL TABLE INDEX 0:ts_ms>= time<`,
 		`SELECT * FROM log WHERE segment = 5 AND offset <= 7 AND segment > 3`:              `SCAN log VIRTUAL TABLE INDEX 0:segment= offset<=`,

@@ -13,11 +13,6 @@ import (
 // maxOffset is the highest offset that SQL's integers hold.
 const maxOffset = math.MaxInt64
 
-// skipsInStep is how many records that do not match are passed over in one step.
-// SQLite looks between steps whether it was interrupted, so the step then returns
-// with a record that does not match, which SQLite finds out by itself.
-const skipsInStep = 4096
-
 // scan goes through the records of a window, one step at a time. It belongs to
 // one goroutine.
 type scan struct {
@@ -129,15 +124,11 @@ func (c *scan) get(p evlog.Prefix, offset uint64) error {
 // step goes to the next record that matches.
 func (c *scan) step() error {
 	c.more = false
-	for skipped := 0; ; skipped++ {
-		rec, ok, err := c.pull()
-		if err != nil || !ok {
-			return err
-		}
-		if c.key.matches(rec.Key) || skipped == skipsInStep {
-			return c.take(rec)
-		}
+	rec, ok, err := c.pull()
+	if err != nil || !ok {
+		return err
 	}
+	return c.take(rec)
 }
 
 // pull reads the next record of the ranges.
@@ -197,7 +188,6 @@ func (c *scan) open() error {
 func (c *scan) openAt(from uint64) error {
 	ctx := c.s.ctx
 	part := c.view.Below(c.to.To)
-	exact := c.key.on && !c.key.folded // key filters know whole keys
 	var seq iter.Seq2[evlog.Record, error]
 	switch {
 	case c.desc:
@@ -212,10 +202,10 @@ func (c *scan) openAt(from uint64) error {
 			}
 			c.view.began(max(c.floor, c.to.From))
 		}
-		if seq = part.Backward(ctx); exact {
+		if seq = part.Backward(ctx); c.key.on {
 			seq = part.BackwardByKey(ctx, c.key.key)
 		}
-	case exact:
+	case c.key.on:
 		seq = part.ByKey(ctx, c.key.key, from)
 	default:
 		seq = part.Records(ctx, from)

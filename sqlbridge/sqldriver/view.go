@@ -33,7 +33,7 @@ type session struct {
 	ctx    context.Context // of the call under way
 	call   *callContext    // the same for a call that may append; nil where it does not end
 	err    error           // why a callback failed in the call under way
-	exact  bool            // the statement's text has no COLLATE: keys are equal byte by byte
+	exact  bool            // keys are compared byte by byte, by the statement's text
 	loose  bool            // collations of unknown rules may be at work: text is not looked up
 
 	attached bool   // the table is in somebody else's connection
