@@ -61,10 +61,11 @@ query, Ctrl-D the shell. Its commands are those of the sqlite3 shell, such as
 
 Formats, the same on a terminal and in a pipe but for what is said here:
 
-  table     columns for people. What is not printable shows as an escape, NULL
-            is NULL, a blob x'ff00', and a text that looks like one of these
-            has quotes. Columns are as wide as the first 1000 rows need; on a
-            terminal wide values are cut so that a row fits
+  table     columns for people. What is not printable shows as an escape, which
+            looks like a text with that backslash in it; NULL is NULL, a blob
+            x'ff00', and a text that looks like one of these two has quotes.
+            Columns are as wide as the first 1000 rows need; on a terminal wide
+            values are cut so that a row fits
   csv       a line of names, then the values: NULL is empty and an empty text
             "", a blob x'ff00'. On a terminal what is not printable is escaped
   jsonl     an object a line with a field for each column: NULL is null, and

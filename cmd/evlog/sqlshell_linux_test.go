@@ -76,6 +76,9 @@ func TestSQLShell(t *testing.T) {
 	p.keys("select\t2\tb\r;\r") // as it is pasted
 	p.expect("{\"b\":2}\r\n")
 	p.expect("evlog> ")
+	p.keys("select 1;" + strings.Repeat(" ", 4096) + "select 2;\r") // more than the editor holds
+	p.expect("a line of 4096 characters or more")
+	p.expect("evlog> ")
 	p.keys("\x04")
 	p.end(0)
 

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -30,6 +33,10 @@ func newSQLTerminal(a *app) *sqlTerminal {
 	}
 	return &sqlTerminal{in: in, err: out, keys: &keyReader{r: in}}
 }
+
+// maxTyped is the length in characters of a line that has all that was typed, plus
+// one: the editor drops what is beyond, without a word.
+const maxTyped = 4096
 
 // line reads one line. The terminal is as it was while none is read, so that
 // Ctrl-C is a signal there.
@@ -61,6 +68,10 @@ func (t *sqlTerminal) line(ctx context.Context, prompt string) (_ string, err er
 	}()
 	select {
 	case r := <-read:
+		if r.err == nil && utf8.RuneCountInString(r.line) >= maxTyped {
+			_, err := fmt.Fprintf(t.err, "a line of %d characters or more is cut there, and was not taken: give it by a pipe\r\n", maxTyped)
+			return "", cmp.Or(err, errInterrupted)
+		}
 		return r.line, t.ended(r.err)
 	case <-ctx.Done(): // the process ends, and with it the goroutine
 		return "", ctx.Err()
