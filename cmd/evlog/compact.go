@@ -98,6 +98,10 @@ func (c *compactCommand) run(cmd *cobra.Command, args []string) error {
 	if rep == nil {
 		return lockedHint(err, "its writer does this by itself where compaction is on (evlog info says so); otherwise close that program first")
 	}
+	if err != nil && len(rep.Changes) == 0 && rep.Before == 0 { // it was not found out what is there
+		c.a.noticeEnded(cmd.Context(), err, "nothing was changed")
+		return err
+	}
 	what := "this much was done, and is kept; evlog compact goes on with the rest"
 	if c.dryRun {
 		what = "not everything was looked at"

@@ -72,6 +72,10 @@ func (c *retainCommand) run(cmd *cobra.Command, args []string) error {
 	if rep == nil {
 		return lockedHint(err, "its writer removes by itself what is due by the limits stored in the log; for others close that program first")
 	}
+	if err != nil && (c.dryRun || rep.Bytes == 0 && len(rep.Removed) == 0) { // it was not found out what is there
+		c.a.noticeEnded(cmd.Context(), err, "nothing was removed")
+		return err
+	}
 	c.a.noticeEnded(cmd.Context(), err, "this much was removed, and no more")
 	if printErr := c.print(dir, rep); err == nil {
 		err = printErr
