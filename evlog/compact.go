@@ -226,22 +226,16 @@ func (c *compaction) do(ctx context.Context, below uint64, ready func(*compactio
 }
 
 func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compaction) bool) error {
-	names, err := allNames(c.dir)
-	if err != nil {
-		return wrap("compact: list "+c.dir.Path(), err)
-	}
-	all := segmentsOf(names)
 	c.report.Executed = c.log != nil
+	all, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
 	if err := c.survey(ctx, all, below); err != nil {
 		return err
 	}
 	if ready != nil && !ready(c) {
 		return nil
-	}
-	if c.log != nil {
-		if err := c.log.settleRemovals(ctx, names, all); err != nil {
-			return wrap("compact", err)
-		}
 	}
 	if err := c.clearOverlaps(ctx); err != nil {
 		return err
@@ -268,6 +262,22 @@ func (c *compaction) steps(ctx context.Context, below uint64, ready func(*compac
 		}
 	}
 	return err
+}
+
+// list lists the segments, when all removals are settled: the file that is put under
+// a name for that is no segment, and gone a moment later. Whoever took it for one
+// would take the next segment for what an interrupted merge left, and remove it.
+func (c *compaction) list(ctx context.Context) (listing, error) {
+	names, err := allNames(c.dir)
+	if l := c.log; err == nil && l != nil {
+		if err := l.settleRemovals(ctx, names, segmentsOf(names)); err != nil {
+			return nil, wrap("compact", err)
+		}
+		l.closed.mu.Lock() // the housekeeper, or retention, may be about it
+		names, err = allNames(c.dir)
+		l.closed.mu.Unlock()
+	}
+	return segmentsOf(names), wrap("compact: list "+c.dir.Path(), err)
 }
 
 // settle finds out up to where the run may draw conclusions about tombstones.

@@ -333,6 +333,53 @@ func TestCompact_RemovalIsSettledBesideAMerge(t *testing.T) {
 	}
 }
 
+// A compaction begins while the housekeeper makes such a removal durable: the file
+// that stands there for a moment is no segment, and the next one's records are
+// nowhere else.
+func TestCompact_RemovalIsSettledBesideTheListing(t *testing.T) {
+	p, m := inMem(t)
+	l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
+	var wrote []evtest.Rec
+	for i, size := range []int{1, 1, 300, 300} { // the first two are merged
+		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), strings.Repeat("v", size)), rec(fmt.Sprint("l", i), "v"))...)
+		require.NoError(t, l.Roll(p.ctx))
+	}
+	p.settled(t)
+	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the removal
+	_, err := l.Compact(p.ctx, fast())
+	require.ErrorIs(t, err, errDying)
+	_ = l.Close()
+
+	disk := m.KillImage()
+	stands, goOn := make(chan struct{}), make(chan struct{})
+	var removing, looks atomic.Bool
+	q := onFS(t, vfs.Inject(disk, func(op vfs.Op) error {
+		switch {
+		case op.Kind == vfs.OpRemove && op.Name == evtest.SegmentFile(2) && removing.CompareAndSwap(false, true):
+			close(stands)
+			select {
+			case <-goOn:
+			case <-time.After(200 * time.Millisecond): // the compaction waits for this
+			}
+		case op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(0) && removing.Load() && looks.CompareAndSwap(false, true):
+			close(goOn)
+			soon(t, "it is gone", func() bool {
+				im, err := evtest.ReadFS(disk, p.dir)
+				_, there := im[evtest.IndexFile(2)]
+				return err == nil && !there
+			})
+		}
+		return nil
+	}))
+	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	inTime(t, "it is settled", stands)
+	compact(t, q, l, fast())
+	sameRecs(t, wrote, q.all(t))
+	require.NoError(t, l.Close())
+	require.Equal(t, []uint64{0, 4, 6, 8}, onFS(t, disk).image(t).Bases())
+	onFS(t, disk).verified(t)
+}
+
 // noLoneIndex asserts that there is no index without a segment.
 func noLoneIndex(t testing.TB, p place) {
 	t.Helper()

@@ -3,6 +3,7 @@ package evlog
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -34,7 +35,7 @@ func (s *closedSegment) dirty() bool { return s.cleanedMS <= 0 }
 // survey looks at every closed segment below below: most often at no more than
 // the header of its index, which has to match.
 func (c *compaction) survey(ctx context.Context, all listing, below uint64) error {
-	c.segs = c.segs[:0]
+	c.segs, c.records, c.report.Refused = c.segs[:0], 0, nil
 	for i, base := range all {
 		if base >= below || i+1 == len(all) {
 			break
@@ -45,8 +46,12 @@ func (c *compaction) survey(ctx context.Context, all listing, below uint64) erro
 		// What this writer made, it would know if it could not replace it.
 		s := closedSegment{base: base, next: all[i+1], maxMS: noTime, vouched: base >= c.own}
 		err := c.look(ctx, &s)
+		if gone(err) && len(c.segs) > 0 {
+			// It was no segment of the log any more; the one below ends elsewhere.
+			return c.survey(ctx, slices.Delete(slices.Clone(all), i, i+1), below)
+		}
 		if gone(err) {
-			continue
+			continue // by retention
 		}
 		if err != nil {
 			return wrap("compact: look at "+pathOf(c.dir, format.SegmentName(base)), err)

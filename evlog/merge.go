@@ -42,10 +42,10 @@ func (c *compaction) clearOverlaps(ctx context.Context) error {
 // covers reports whether segment i holds a record at or above the base of
 // segment n.
 func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
-	if n == i+1 {
+	s := &c.segs[i]
+	if c.segs[n].base == s.next {
 		return true, nil // overlaps says so
 	}
-	s := &c.segs[i]
 	f, err := openSegment(c.dir, s.base)
 	if err != nil {
 		return false, wrap("compact", err)
