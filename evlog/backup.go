@@ -72,8 +72,8 @@ func (r *Reader) Backup(ctx context.Context, dir string, opts *BackupOptions) (n
 // read for the last time. Closed segments and their indexes are only ever replaced
 // or removed. So if after that moment each name has the file that was copied before
 // it, and none has come or gone, they all had them at that moment. All but the
-// active segment is closed then. That one was active when it was opened, since none
-// has been closed, and of it no byte below the position changes.
+// active segment is closed then. That one was active when it was opened, since it
+// is the one that was read before, and of it no byte below the position changes.
 //
 // So the copy is what a process that is killed at that moment leaves, which is
 // legal whatever it was doing: a roll, a merge, a removal, a repair.
@@ -83,6 +83,7 @@ type backup struct {
 	progress    func(done, total int64)
 	done, total int64
 	next        uint64
+	marked      uint64 // next offset in the copy's DURABLE
 	buf         []byte
 	copied      []backupFile // in the copy, as it was where it was copied from
 }
@@ -112,9 +113,9 @@ func (f backupFile) compare(g backupFile) int {
 	return 1
 }
 
-// create makes a directory with a DURABLE alone, so that it is neither a log nor the
-// beginning of a new one: of what is copied first, a power failure might leave no
-// more than an empty segment.
+// create makes a directory with a DURABLE alone, so that it is neither a log nor,
+// once there are records, the beginning of a new one: of what is copied first, a
+// power failure might leave no more than an empty segment.
 func (b *backup) create(ctx context.Context, dir string) error {
 	d, err := b.durable(ctx)
 	if err != nil {
@@ -142,6 +143,7 @@ func (b *backup) create(ctx context.Context, dir string) error {
 func (b *backup) publish(d format.Durable) error {
 	var p [format.DurableSize]byte
 	d.Encode(&p)
+	b.marked = d.NextOffset
 	return writeFileDurably(b.to, format.DurableName, p[:])
 }
 
@@ -151,6 +153,11 @@ func (b *backup) look(ctx context.Context) (done bool, err error) {
 	before, err := b.durable(ctx)
 	if err != nil {
 		return false, err
+	}
+	if b.marked == 0 && before.NextOffset > 0 {
+		if err := b.publish(before); err != nil {
+			return false, err
+		}
 	}
 	if err := b.copyClosed(ctx, before.Base); err != nil {
 		return false, err
@@ -176,6 +183,9 @@ func (b *backup) look(ctx context.Context) (done bool, err error) {
 	moment, err := b.durable(ctx)
 	if err != nil {
 		return false, err
+	}
+	if moment.Base != before.Base {
+		return false, nil // what was opened is not the active segment of that moment
 	}
 	if same, err := b.unchanged(moment.Base, meta); err != nil || !same {
 		return false, err
@@ -264,8 +274,7 @@ func (b *backup) copyClosed(ctx context.Context, active uint64) error {
 		if there(f) {
 			continue
 		}
-		files[i].stamp, err = b.copyFile(ctx, f.name())
-		if err != nil && !gone(err) { // what is gone will not be listed again
+		if files[i].stamp, err = b.copyFile(ctx, f.name()); err != nil {
 			return err
 		}
 	}
@@ -274,9 +283,13 @@ func (b *backup) copyClosed(ctx context.Context, active uint64) error {
 }
 
 // copyFile copies a closed segment or an index, with the time of its closing. The
-// stamp is that of the file that was copied.
+// stamp is that of the file that was copied; what is gone has none, and will not be
+// listed again.
 func (b *backup) copyFile(ctx context.Context, name string) (vfs.Stamp, error) {
 	f, err := b.r.dir.OpenFile(name, os.O_RDONLY, 0)
+	if gone(err) {
+		return vfs.Stamp{}, nil
+	}
 	if err != nil {
 		return vfs.Stamp{}, err
 	}
@@ -381,11 +394,12 @@ func validEnd(active vfs.File, d format.Durable, size int64) (int64, error) {
 	}
 }
 
-// discard removes what is in the copy.
+// discard removes what is in the copy: log.json first, so that what stays is no log.
 func (b *backup) discard() {
+	_ = b.to.Remove(format.MetaName)
 	names, _ := b.to.Names()
 	for _, name := range names {
-		_ = b.to.Remove(name) // what stays has no log.json
+		_ = b.to.Remove(name)
 	}
 	b.next = 0
 }

@@ -510,3 +510,36 @@ func TestBackup_Refused(t *testing.T) {
 		})
 	}
 }
+
+// The segment that is being copied as the active one is rolled and removed: the next
+// one's records are not taken to be in it.
+func TestBackup_WhatWasActiveIsRemoved(t *testing.T) {
+	for n, done := 1, false; !done; n++ {
+		p, m := inMem(t)
+		l := p.open(t, &evlog.Options{NoPreallocate: true})
+		appendEach(t, p.ctx, l, numbered(0, 30)...)
+		quiet(t, p)
+		count := 0
+		slow := vfs.Inject(p.fsys, func(op vfs.Op) error {
+			if count++; count == n {
+				_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 30})
+				require.NoError(t, err)
+				appendEach(t, p.ctx, l, numbered(30, 5)...)
+				quiet(t, p)
+			}
+			return nil
+		})
+		to := p.on(slow).backedUp()
+		next, err := p.on(slow).reader(t, nil).Backup(to.ctx, to.dir, nil)
+		if err == nil {
+			to := onFS(t, m).backedUp()
+			rep, err := evlog.Verify(to.ctx, to.dir, nil)
+			require.NoError(t, err)
+			if !rep.OK() {
+				t.Errorf("operation %d, next %d: %+v", n, next, rep.Problems)
+			}
+		}
+		require.NoError(t, l.Close())
+		done = count < n
+	}
+}

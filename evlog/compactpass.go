@@ -1,7 +1,6 @@
 package evlog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,11 +244,11 @@ func (c *compaction) eachRecord(ctx context.Context, at spot, size int64, each f
 	if err == nil {
 		err = errors.Join(c.eachOf(ctx, f, at, size, each), f.Close())
 	}
-	return c.trouble(ctx, s, err)
+	return c.trouble(s, err)
 }
 
 // trouble decides about an error of reading a closed segment.
-func (c *compaction) trouble(ctx context.Context, s *closedSegment, err error) error {
+func (c *compaction) trouble(s *closedSegment, err error) error {
 	var bad *badRecord
 	switch {
 	case err == nil:
@@ -258,8 +257,8 @@ func (c *compaction) trouble(ctx context.Context, s *closedSegment, err error) e
 		s.gone = true
 		return errAgain
 	case errors.As(err, &bad):
-		if replaced, err := c.lookAnew(ctx, s); replaced || err != nil {
-			return cmp.Or(err, errAgain)
+		if c.otherFile(s) {
+			return errAgain
 		}
 		if err := c.refuse(s, bad.pos, bad.offset, bad.err); err != nil {
 			return wrap("compact: read "+pathOf(c.dir, format.SegmentName(s.base)), err)
@@ -269,24 +268,16 @@ func (c *compaction) trouble(ctx context.Context, s *closedSegment, err error) e
 	return wrap("compact", err)
 }
 
-// lookAnew looks at a segment again whose name leads to another file than the one
-// that was looked at. That happens to a plan beside the process that compacts: the
-// end of a shorter file is no damage.
-func (c *compaction) lookAnew(ctx context.Context, s *closedSegment) (replaced bool, err error) {
+// otherFile reports whether a segment's name leads to another file than the one that
+// was looked at. That happens to a plan beside the process that compacts: the end of
+// a shorter file is no damage. The plan goes on without the segment.
+func (c *compaction) otherFile(s *closedSegment) bool {
 	if c.log != nil {
-		return false, nil // nobody else replaces files
+		return false // nobody else replaces files
 	}
 	now, err := vfs.StampOf(c.dir, format.SegmentName(s.base))
-	if err == nil && now.Size == s.size {
-		return false, nil
-	}
-	if err == nil {
-		err = c.look(ctx, s)
-	}
-	if gone(err) {
-		s.gone, err = true, nil
-	}
-	return true, wrap("compact", err)
+	s.gone = gone(err) || err == nil && now.Size != s.size
+	return s.gone
 }
 
 // badRecord is an error of reading a record, with its place.

@@ -122,7 +122,7 @@ func (c *compaction) judge(ctx context.Context, at turn, start, stop int64) erro
 	if err := c.takeBack(ctx); err != nil {
 		return err
 	}
-	if err := c.trouble(ctx, s, err); err != errAgain {
+	if err := c.trouble(s, err); err != errAgain {
 		return err
 	}
 	return nil // it was valid a moment ago; the rest of the pass does not depend on it

@@ -13,7 +13,9 @@ import (
 // clearOverlaps undoes what an interrupted merge left, before anything else is
 // replaced: two neighbours, the first holding all that is wanted of the second.
 // That can be read in the page cache, which is no evidence that the first one's
-// name stands for the merged file on the disk too (I5). So it is written again.
+// name stands for the merged file on the disk too (I5). So it is written again, and
+// with it what the second one has above its end: where the first one was damaged
+// and repaired, readers have gone on in the second one there.
 func (c *compaction) clearOverlaps(ctx context.Context) error {
 	for i := 0; i < len(c.segs); i++ {
 		n := i + 1
@@ -34,6 +36,9 @@ func (c *compaction) clearOverlaps(ctx context.Context) error {
 		if err := c.fold(ctx, i, n, i+1); err != nil {
 			return err
 		}
+		if first := &c.segs[i]; first.overlaps {
+			first.refused = true // as is the damaged one that it overlaps
+		}
 		i = n - 1
 	}
 	return nil
@@ -46,20 +51,40 @@ func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
 	if c.segs[n].base == s.next {
 		return true, nil // overlaps says so
 	}
-	f, err := openSegment(c.dir, s.base)
+	h, ok, err := c.indexHeader(s)
 	if err != nil {
 		return false, wrap("compact", err)
+	}
+	if !ok {
+		f, err := openSegment(c.dir, s.base)
+		if err != nil {
+			return false, wrap("compact", err)
+		}
+		defer f.Close()
+		b, err := c.scan(ctx, s, f)
+		if err != nil {
+			return false, err
+		}
+		h = b.header
+	}
+	return h.Records > 0 && h.LastOffset >= c.segs[n].base, nil
+}
+
+// indexHeader is the header of a segment's index, if there is one that matches.
+func (c *compaction) indexHeader(s *closedSegment) (h format.IndexHeader, ok bool, err error) {
+	f, err := openSegment(c.dir, s.base)
+	if err != nil {
+		return h, false, err
 	}
 	defer f.Close()
 	x, err := openIndex(c.dir, s.base, f)
 	if err == nil {
-		return x.header.LastOffset >= c.segs[n].base, x.close()
+		return x.header, true, x.close()
 	}
-	if !noIndex(err) {
-		return false, wrap("compact", err)
+	if noIndex(err) {
+		err = nil
 	}
-	b, err := c.scan(ctx, s, f)
-	return b.header.Records > 0 && b.header.LastOffset >= c.segs[n].base, err
+	return h, false, err
 }
 
 // merge puts small neighbours together. None gets larger than the writer would
@@ -131,9 +156,13 @@ func (c *compaction) fold(ctx context.Context, i, n, with int) error {
 	}
 	changes := c.planFold(i, n, with)
 	if c.log != nil {
-		err := m.run(ctx, c.segs[i:with], c.segs[i+1:n])
+		err := m.run(ctx, c.segs[i:with], c.segs[with:n], c.segs[i+1:n])
 		if err != nil {
 			return c.foldFailed(first, err)
+		}
+		if m.more > 0 {
+			changes[0].After += m.more
+			with = n
 		}
 	}
 	first.size, first.next, first.overlaps, first.apart, first.vouched = changes[0].After, m.next, false, c.segs[n-1].apart, true
@@ -184,16 +213,18 @@ type mergedSegment struct {
 	first               *closedSegment
 	next                uint64 // base of the segment above all of them
 	lastEnd             uint64
+	more                int64 // bytes that were above the end of what is wanted
 	closedMS, cleanedMS int64
 	src                 vfs.File // the first one, before
 	copy                *segmentCopy
 	now                 vfs.File // the first one, merged
 }
 
-// run does all the steps.
-func (m *mergedSegment) run(ctx context.Context, of, rest []closedSegment) error {
+// run does all the steps: the records of the segments in of, and those of the ones
+// in above that stand above them, take the place of the first one, and rest goes.
+func (m *mergedSegment) run(ctx context.Context, of, above, rest []closedSegment) error {
 	defer m.close()
-	err := m.build(ctx, of)
+	err := m.build(ctx, of, above)
 	if err == nil {
 		err = m.install(rest)
 	}
@@ -218,32 +249,60 @@ func (m *mergedSegment) install(rest []closedSegment) error {
 }
 
 // build copies the records of the segments into one file.
-func (m *mergedSegment) build(ctx context.Context, segs []closedSegment) error {
+func (m *mergedSegment) build(ctx context.Context, of, above []closedSegment) error {
 	c := m.c
 	var err error
 	m.copy, err = c.newCopy(ctx, m.first.base)
 	if err != nil {
 		return err
 	}
-	for j := range segs {
-		f, err := openSegment(c.dir, segs[j].base)
-		if err != nil {
-			return c.trouble(ctx, &segs[j], err)
-		}
-		if j == 0 {
-			m.src = f
-		}
-		err = c.eachRun(ctx, f, spot{lowest: segs[j].base}, segs[j].size, func(pos int64, run []byte) error {
-			return m.copy.add(run, f, pos)
-		})
-		if j > 0 {
-			err = errors.Join(err, f.Close())
-		}
-		if err := c.trouble(ctx, &segs[j], err); err != nil {
+	for j := range of {
+		if err := m.add(ctx, &of[j], 0); err != nil {
 			return err
 		}
 	}
+	wanted := m.copy.size()
+	for j := range above {
+		s := &above[j]
+		if h, ok, err := c.indexHeader(s); err != nil {
+			return wrap("compact", err)
+		} else if ok && h.LastOffset <= m.copy.facts.b.header.LastOffset {
+			continue // also where it is damaged
+		}
+		if err := m.add(ctx, s, m.copy.facts.b.header.LastOffset+1); err != nil {
+			return err
+		}
+		if m.more < m.copy.size()-wanted {
+			m.more = m.copy.size() - wanted
+			m.closedMS, m.cleanedMS = max(m.closedMS, s.closedMS), format.NotCleaned
+		}
+	}
 	return m.copy.finish(ctx, m.closedMS)
+}
+
+// add copies the records of a segment with offsets from from on.
+func (m *mergedSegment) add(ctx context.Context, s *closedSegment, from uint64) error {
+	f, err := openSegment(m.c.dir, s.base)
+	if err != nil {
+		return m.c.trouble(s, err)
+	}
+	err = m.c.eachRun(ctx, f, spot{lowest: s.base}, s.size, func(pos int64, run []byte) error {
+		for len(run) > 0 {
+			h, _, rest := cutRecord(run)
+			if h.Offset >= from {
+				break
+			}
+			pos += h.Size()
+			run = rest
+		}
+		return m.copy.add(run, f, pos)
+	})
+	if m.src == nil {
+		m.src = f // the first one
+	} else {
+		err = errors.Join(err, f.Close())
+	}
+	return m.c.trouble(s, err)
 }
 
 // replace puts the merged file in the first one's place, with an index that is

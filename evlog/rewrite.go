@@ -71,7 +71,7 @@ func (c *segmentCopy) add(run []byte, src vfs.File, pos int64) error {
 	if len(run) == 0 {
 		return nil
 	}
-	at := c.pos + int64(len(c.buf))
+	at := c.size()
 	var h format.Header
 	for rest := run; len(rest) > 0; at += h.Size() {
 		var rec []byte
@@ -92,6 +92,9 @@ func (c *segmentCopy) add(run []byte, src vfs.File, pos int64) error {
 	c.buf = append(c.buf, run...)
 	return nil
 }
+
+// size is how many bytes were added.
+func (c *segmentCopy) size() int64 { return c.pos + int64(len(c.buf)) }
 
 // addLarge copies a record piece by piece.
 func (c *segmentCopy) addLarge(h format.Header, src vfs.File, pos int64) error {
