@@ -40,6 +40,9 @@ type BackupOptions struct {
 // fails. What lies beyond the durable position is in the copy too, and opening that
 // for writing finds it, as it would here. What repair has kept (.torn) is not.
 //
+// By the rules of Windows, what it has open keeps compaction and retention from that
+// file meanwhile.
+//
 // In a log whose segments change all the time, faster than one can be copied,
 // Backup goes on until they do not, or ctx ends.
 func (r *Reader) Backup(ctx context.Context, dir string, opts *BackupOptions) (next uint64, err error) {

@@ -52,7 +52,7 @@ type CompactOptions struct {
 	// it is done, with done equal to total. Not where there was nothing to do, and
 	// not while small segments that have not changed are merged, before that last
 	// call. It is called on the goroutine of Compact, which waits for it and holds
-	// no lock then: it may call the log. Nil is none.
+	// no lock then: it may call the log, but neither Compact nor Close. Nil is none.
 	Progress func(done, total int64)
 }
 

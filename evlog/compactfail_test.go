@@ -469,15 +469,12 @@ func TestCompact_NotedThoughOwnReaderLooked(t *testing.T) {
 		require.NoError(t, err)
 		compact(t, p, l, fast())
 	}
-	for range 50 { // the housekeeper may have it open as well, for a moment
+	soon(t, "it is noted", func() bool { // the housekeeper may have it open as well, for a moment
 		looksAndCompacts()
 		h, err := format.ParseIndexHeader(q.image(t)[evtest.IndexFile(0)])
 		require.NoError(t, err)
-		if h.CleanedMS == noon.UnixMilli() {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return h.CleanedMS == noon.UnixMilli()
+	})
 	require.Len(t, p.all(t), 2)
 	clock.Advance(time.Hour)
 	soon(t, "the tombstone goes", func() bool {

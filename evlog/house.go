@@ -292,7 +292,7 @@ func (h *housekeeper) vouches(f vfs.File, base uint64) bool {
 // one knows that is not in the log: when the segment was closed and cleaned, and
 // where it ends. It returns how many were written. progress may be nil. It can
 // be cancelled at any time, and appends go on meanwhile. Close ends it, with
-// ErrClosed.
+// ErrClosed; progress must call neither that nor Reindex.
 func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int, error) {
 	if err := l.failure(); err != nil {
 		return 0, err

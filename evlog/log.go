@@ -121,8 +121,9 @@ func (l *Log) Stats() Stats {
 // waiting call its result, and releases the log. Followers of this process end
 // with ErrClosed. If the disk is full, the error says how many enqueued records
 // were lost. A poisoned log is only released: nothing is written, cut off or
-// published. Close waits for the append gate; calling it again returns the same
-// result.
+// published. Close waits for the append gate, and for a Compact, Retain or Reindex
+// that goes on, which it ends: called from their Progress it would wait for ever.
+// Calling it again returns the same result.
 func (l *Log) Close() error {
 	l.closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr

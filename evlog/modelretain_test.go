@@ -429,11 +429,11 @@ func (r *random) retainBy(o evlog.RetainOptions) {
 			r.fatal(r.outlives(s, l, now.Add(-rep.ClockWait)))
 			return
 		}
-		if tries > 9 {
+		if tries > 300 { // seconds: the background changes files meanwhile
 			r.fatal(fmt.Errorf("retain %+v leaves segment %d, which is due for its %s at %d, %d bytes in all; held: %v\n%s",
 				l, s.bases[0], why, now.UnixMilli(), s.total, rep.Held, s.im.Describe()))
 		}
-		time.Sleep(time.Duration(tries) * time.Millisecond)
+		time.Sleep(time.Duration(min(tries, 20)) * time.Millisecond)
 	}
 }
 

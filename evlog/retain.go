@@ -23,7 +23,8 @@ type RetainOptions struct {
 	// Progress is called with the segments removed so far and those to be
 	// removed: after each, on the goroutine of Retain, which waits for it. It begins
 	// again at 1 where the rest was planned anew, because compaction has changed
-	// segments meanwhile. It may call the log, but not Retain. Nil is none.
+	// segments meanwhile. It may call the log, but neither Retain nor Close. Nil is
+	// none.
 	Progress func(done, total int)
 }
 

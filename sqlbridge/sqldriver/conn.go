@@ -111,6 +111,9 @@ func hasInQuery(query string) bool {
 		if list == rest {
 			return true // a table
 		}
+		if list != "" && list[0] >= 0x80 {
+			return true // what SQLite takes for a space may be among these
+		}
 		for _, start := range []string{"select", "values", "with", "--", "/*"} {
 			if len(list) >= len(start) && strings.EqualFold(list[:len(start)], start) {
 				return true
