@@ -132,7 +132,7 @@ func (k *retention) reason(s logState) (string, error) {
 	if k.was != nil {
 		at = append(at, *k.was)
 	}
-	for _, m := range at {
+	for _, m := range s.planned(at, time.Duration(r.speed())*600*time.Millisecond) {
 		now := m.now
 		for _, l := range k.rules {
 			why := s.due(l, now, m.wait(l.maxAge), false)
@@ -153,6 +153,27 @@ func (k *retention) reason(s logState) (string, error) {
 	}
 	return "", fmt.Errorf("it is not due by any of %+v at %d, or held (%v): %d bytes in all, an age of an hour waits for %v",
 		k.rules, r.clock.Now().UnixMilli(), held, s.total, r.jumps.wait(time.Hour))
+}
+
+// planned adds the moments shortly before, at which what goes now may have been
+// planned: a time that was not believed then, since it was in the future, may have
+// come since.
+func (s logState) planned(at []moment, lag time.Duration) []moment {
+	for _, m := range slices.Clone(at) {
+		var times []time.Time
+		for _, r := range s.recs[s.bases[0]] {
+			times = append(times, time.UnixMilli(r.TimeMS))
+		}
+		for _, base := range s.bases[:len(s.bases)-1] {
+			times = append(times, s.closed(base)...)
+		}
+		for _, t := range times {
+			if !t.After(m.now) && m.now.Sub(t) < lag {
+				at = append(at, moment{t.Add(-time.Millisecond), m.wait})
+			}
+		}
+	}
+	return at
 }
 
 // removals counts why segments went in such runs.
