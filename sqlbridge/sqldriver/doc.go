@@ -46,7 +46,8 @@
 // BETWEEN and IN narrow what is read (EXPLAIN QUERY PLAN shows which), ORDER BY
 // offset is the order of the log in both directions and sorts nothing, and with
 // LIMIT no record behind the last one is touched. Everything else is a filter
-// over that.
+// over that; so are comparisons of key in a statement that has the word COLLATE, or
+// IN with a query or a table behind it: what they find could not be looked up.
 //
 // Each statement sees one state of the log, what was durable when it first looked,
 // also where it reads the log several times; a transaction (BeginTx, or the

@@ -48,6 +48,7 @@ func TestKey_InQuery(t *testing.T) {
 		`SELECT key FROM log WHERE key IN/* these */(
 			SELECT "offset" FROM log WHERE "offset" IN (5, 7))`,
 		`SELECT key FROM log WHERE key In(wItH u(id) AS (SELECT "offset" FROM log) SELECT id FROM u WHERE id IN (5, 7))`,
+		"SELECT key FROM log WHERE key IN (\ufeffSELECT \"offset\" FROM log WHERE \"offset\" IN (5, 7))",
 		`SELECT l.key FROM json_each('[5, 7]') j JOIN log l ON l.key = CAST(j.value AS INTEGER)`,
 	} {
 		require.Equal(t, []string{`"5"`, `"7"`}, mustQuery(t, own, from), from)
