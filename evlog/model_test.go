@@ -102,8 +102,9 @@ type random struct {
 
 // open opens the log.
 func (r *random) open() {
+	r.w.model.Begin() // whose grace is over by now keeps that
+	r.jumps.opens()
 	r.fatal(r.w.run("open"))
-	r.jumps.opened()
 }
 
 // exact reports whether the model knows of each record whether it is there.

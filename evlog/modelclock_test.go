@@ -46,8 +46,8 @@ type jumps struct {
 	unsaved     bool          // that has to change
 }
 
-// opened: a writer begins with what log.json says.
-func (j *jumps) opened() {
+// opens: a writer is about to begin with what log.json says.
+func (j *jumps) opens() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.wall, j.steady = j.clock.Now(), j.clock.Elapsed()
