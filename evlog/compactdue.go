@@ -1,6 +1,7 @@
 package evlog
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"math"
@@ -8,26 +9,19 @@ import (
 	"time"
 
 	"github.com/evlog-go/evlog/internal/format"
+	"github.com/evlog-go/evlog/internal/vfs"
 )
 
 // triedFile is a segment that a run has been through and left dirty, since
 // something was in the way of noting that it is clean. Another run would read it
 // again for nothing until that is gone, or another file has the name.
 type triedFile struct {
-	base           uint64
-	size, modified int64 // modified in ns
-	refused        bool  // it is damaged itself
+	base    uint64
+	stamp   vfs.Stamp
+	refused bool // it is damaged itself
 }
 
-func compareTried(t triedFile, base uint64) int {
-	switch {
-	case t.base < base:
-		return -1
-	case t.base > base:
-		return 1
-	}
-	return 0
-}
+func compareTried(t triedFile, base uint64) int { return cmp.Compare(t.base, base) }
 
 // remember notes what a run that went through all of its segments has left dirty.
 func (k *compactor) remember(c *compaction) {
@@ -37,19 +31,19 @@ func (k *compactor) remember(c *compaction) {
 		if !s.dirty() && !s.refused {
 			continue
 		}
-		info, err := c.dir.Stat(format.SegmentName(s.base))
+		stamp, err := vfs.StampOf(c.dir, format.SegmentName(s.base))
 		if err != nil {
 			continue // the next look sees to it
 		}
 		s.tried = true
-		k.tried = append(k.tried, triedFile{s.base, info.Size(), info.ModTime().UnixNano(), s.refused})
+		k.tried = append(k.tried, triedFile{s.base, stamp, s.refused})
 	}
 }
 
 // recall fills in what is remembered of a segment.
 func (c *compaction) recall(s *closedSegment, info fs.FileInfo) {
 	i, ok := slices.BinarySearchFunc(c.tried, s.base, compareTried)
-	if !ok || c.tried[i].size != info.Size() || c.tried[i].modified != info.ModTime().UnixNano() {
+	if !ok || c.tried[i].stamp != vfs.StampFrom(info) {
 		return
 	}
 	s.tried, s.refused = true, c.tried[i].refused

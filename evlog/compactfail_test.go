@@ -241,26 +241,32 @@ func failEachDirectorySync(t *testing.T, segmentBytes int64) {
 	}
 }
 
-// The sync after the removal of a merged segment fails. The next writer puts a file
-// under that name once more, to remove it for good: whoever reads meanwhile sees
-// what was merged, and so does whoever comes after a kill or a power failure.
-func TestCompact_RemovalIsSettledInView(t *testing.T) {
+// failedRemoval is the disk after a merge in which the sync failed that followed the
+// removal of the second segment: of segments of two records, whose first one has a
+// value of so many bytes. It ends with an empty one.
+func failedRemoval(t *testing.T, sizes ...int) (disk *vfs.Mem, wrote []evtest.Rec) {
+	t.Helper()
 	p, m := inMem(t)
 	l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
-	var wrote []evtest.Rec
-	for i := range 4 {
-		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), "v"), rec(fmt.Sprint("l", i), "v"))...)
+	for i, size := range sizes {
+		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), strings.Repeat("v", size)), rec(fmt.Sprint("l", i), "v"))...)
 		require.NoError(t, l.Roll(p.ctx))
 	}
 	p.settled(t)
-	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the first removal
+	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the removal
 	_, err := l.Compact(p.ctx, fast())
 	require.ErrorIs(t, err, errDying)
 	_ = l.Close()
 	require.NotContains(t, p.image(t), evtest.SegmentFile(2))
 	require.Contains(t, p.image(t), evtest.IndexFile(2))
+	return m.KillImage(), wrote
+}
 
-	disk := m.KillImage()
+// The sync after the removal of a merged segment fails. The next writer puts a file
+// under that name once more, to remove it for good: whoever reads meanwhile sees
+// what was merged, and so does whoever comes after a kill or a power failure.
+func TestCompact_RemovalIsSettledInView(t *testing.T) {
+	disk, wrote := failedRemoval(t, 1, 1, 1, 1)
 	var mu sync.Mutex // guards the next two
 	var moments []*vfs.Mem
 	var said []string
@@ -273,7 +279,7 @@ func TestCompact_RemovalIsSettledInView(t *testing.T) {
 		}
 		return nil
 	}))
-	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	l := q.open(t, &evlog.Options{NoPreallocate: true})
 	soon(t, "it is settled", func() bool {
 		_, there := q.image(t)[evtest.IndexFile(2)]
 		return !there
@@ -296,20 +302,7 @@ func TestCompact_RemovalIsSettledInView(t *testing.T) {
 // moment: it stays. The merge that goes on beside it removes the next segments, and
 // nobody misses what stood in there.
 func TestCompact_RemovalIsSettledBesideAMerge(t *testing.T) {
-	p, m := inMem(t)
-	l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
-	var wrote []evtest.Rec
-	for i := range 4 {
-		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), "v"), rec(fmt.Sprint("l", i), "v"))...)
-		require.NoError(t, l.Roll(p.ctx))
-	}
-	p.settled(t)
-	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the first removal
-	_, err := l.Compact(p.ctx, fast())
-	require.ErrorIs(t, err, errDying)
-	_ = l.Close()
-
-	disk := m.KillImage()
+	disk, wrote := failedRemoval(t, 1, 1, 1, 1)
 	stays := make(chan struct{})
 	var once sync.Once
 	q := onFS(t, vfs.Inject(disk, func(op vfs.Op) error {
@@ -319,7 +312,7 @@ func TestCompact_RemovalIsSettledBesideAMerge(t *testing.T) {
 		once.Do(func() { close(stays) })
 		return fs.ErrPermission
 	}))
-	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	l := q.open(t, &evlog.Options{NoPreallocate: true})
 	inTime(t, "it is settled", stays)
 	require.NoError(t, l.Close())
 	require.Equal(t, []uint64{0, 2, 4, 6, 8}, q.image(t).Bases())
@@ -339,20 +332,7 @@ func TestCompact_RemovalIsSettledBesideAMerge(t *testing.T) {
 // that stands there for a moment is no segment, and the next one's records are
 // nowhere else.
 func TestCompact_RemovalIsSettledBesideTheListing(t *testing.T) {
-	p, m := inMem(t)
-	l := p.open(t, &evlog.Options{SegmentBytes: 400, IndexBytes: 100, NoPreallocate: true})
-	var wrote []evtest.Rec
-	for i, size := range []int{1, 1, 300, 300} { // the first two are merged
-		wrote = append(wrote, appendEach(t, p.ctx, l, rec(fmt.Sprint("k", i), strings.Repeat("v", size)), rec(fmt.Sprint("l", i), "v"))...)
-		require.NoError(t, l.Roll(p.ctx))
-	}
-	p.settled(t)
-	m.FailSync(vfs.OpDirSync, "", 3, errDying) // of the rename, of the index, of the removal
-	_, err := l.Compact(p.ctx, fast())
-	require.ErrorIs(t, err, errDying)
-	_ = l.Close()
-
-	disk := m.KillImage()
+	disk, wrote := failedRemoval(t, 1, 1, 300, 300) // the first two are merged
 	stands, goOn := make(chan struct{}), make(chan struct{})
 	var removing, looks atomic.Bool
 	q := onFS(t, vfs.Inject(disk, func(op vfs.Op) error {
@@ -366,14 +346,14 @@ func TestCompact_RemovalIsSettledBesideTheListing(t *testing.T) {
 		case op.Kind == vfs.OpOpen && op.Name == evtest.SegmentFile(0) && removing.Load() && looks.CompareAndSwap(false, true):
 			close(goOn)
 			soon(t, "it is gone", func() bool {
-				im, err := evtest.ReadFS(disk, p.dir)
+				im, err := evtest.ReadFS(disk, onFS(t, disk).dir)
 				_, there := im[evtest.IndexFile(2)]
 				return err == nil && !there
 			})
 		}
 		return nil
 	}))
-	l = q.open(t, &evlog.Options{NoPreallocate: true})
+	l := q.open(t, &evlog.Options{NoPreallocate: true})
 	inTime(t, "it is settled", stands)
 	compact(t, q, l, fast())
 	sameRecs(t, wrote, q.all(t))

@@ -214,8 +214,12 @@ func backupChild(args []string) error {
 		if err != nil {
 			return err
 		}
-		if report, err := evlog.Verify(p.ctx, p.dir, nil); err != nil || !report.OK() || report.Next != next {
-			return fmt.Errorf("backup up to %d: %+v: %w", next, report, err)
+		report, err := evlog.Verify(p.ctx, p.dir, nil)
+		if err != nil {
+			return err
+		}
+		if !report.OK() || report.Next != next {
+			return fmt.Errorf("backup up to %d: %+v", next, report)
 		}
 		l, err := evlog.Open(p.ctx, p.dir, &evlog.Options{Verify: evlog.VerifyAll})
 		if err != nil {

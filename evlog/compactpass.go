@@ -29,9 +29,9 @@ var errAgain = errors.New("the pass begins again")
 //
 // What lies above and was cleaned before need not be read again: it superseded
 // what it could at that time. Nor need what was tried before, as far as it does not
-// count. The active segment supersedes nothing yet: so what
-// a record was removed for is always in a segment that was closed before, and a
-// reader that misses both has missed a roll.
+// count. The active segment supersedes nothing yet: so what a record was removed for
+// is always in a segment that was closed before, and a reader that misses both has
+// missed a roll.
 func (c *compaction) clean(ctx context.Context) error {
 	defer func() {
 		if c.out != nil {

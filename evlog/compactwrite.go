@@ -86,8 +86,8 @@ func (c *compaction) writeSegment(ctx context.Context, at turn, start, stop int6
 // joins reports whether what stays of the next segment can be put behind what
 // stays of those before: as it seems, all of it makes no more than a segment and is
 // of one age, and there is one time for all of it from which the grace of a
-// tombstone counts. Tombstones that go are not among it: a replacement that drops them follows the
-// removal of all that they delete.
+// tombstone counts. Tombstones that go are not among it: a replacement that drops
+// them follows the removal of all that they delete.
 func (c *compaction) joins(at turn) bool {
 	o, s := c.out, &c.segs[at.seg]
 	if o == nil || len(o.parts) == 0 || o.parts[len(o.parts)-1].at.seg+1 != at.seg {

@@ -27,7 +27,8 @@ type housekeeper struct {
 	jobs   chan indexJob
 	done   chan struct{}
 
-	closing chan struct{} // closed when the log is being closed
+	closing context.Context // ends when the log is being closed
+	close   context.CancelFunc
 	one     chan struct{} // holds a token while Reindex goes on, and once the log is closed
 
 	buildMu sync.Mutex // held while an index is made by reading: one at a time
@@ -46,7 +47,8 @@ func (h *housekeeper) start(l *Log, names []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.l, h.cancel = l, cancel
 	h.jobs, h.done = make(chan indexJob, maxIndexJobs), make(chan struct{})
-	h.closing, h.one = make(chan struct{}), make(chan struct{}, 1)
+	h.closing, h.close = context.WithCancel(context.Background())
+	h.one = make(chan struct{}, 1)
 	go h.run(ctx, names)
 }
 
@@ -57,7 +59,7 @@ const closeGrace = time.Second
 // stop ends a Reindex that goes on, writes the indexes of all rolled segments, and
 // ends.
 func (h *housekeeper) stop() {
-	close(h.closing)
+	h.close()
 	h.one <- struct{}{}
 	t := time.AfterFunc(closeGrace, h.cancel)
 	defer t.Stop()
@@ -71,24 +73,16 @@ func (h *housekeeper) stop() {
 func (h *housekeeper) begin(ctx context.Context) (context.Context, func(), error) {
 	select {
 	case h.one <- struct{}{}:
-	case <-h.closing:
+	case <-h.closing.Done():
 		return nil, nil, ErrClosed
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-h.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(h.closing, func() { cancel(ErrClosed) })
 	return ctx, func() {
-		cancel()
-		<-ended
+		forget()
+		cancel(nil)
 		<-h.one
 	}, nil
 }
@@ -117,13 +111,13 @@ func (h *housekeeper) run(ctx context.Context, names []string) {
 		}
 	}
 	// There may be any number of them, and nobody waits but Close, for a moment.
-	slowly := &pacer{rate: DefaultCompactRate, hurry: h.closing}
+	slowly := &pacer{rate: DefaultCompactRate, hurry: h.closing.Done()}
 	for _, missing := range []bool{true, false} {
 		for _, base := range segments[:len(segments)-1] {
 			if indexed[base] == missing {
 				continue
 			}
-			if ctx.Err() != nil || !missing && h.isClosing() {
+			if ctx.Err() != nil || !missing && h.closing.Err() != nil {
 				break
 			}
 			h.doWaiting()
@@ -163,15 +157,6 @@ func (h *housekeeper) nextPlain() (base uint64, ok bool) {
 	base = h.plain[0]
 	h.plain = slices.Delete(h.plain, 0, 1)
 	return base, true
-}
-
-func (h *housekeeper) isClosing() bool {
-	select {
-	case <-h.closing:
-		return true
-	default:
-		return false
-	}
 }
 
 // doWaiting does the work that has come meanwhile. It reports whether more may
@@ -312,13 +297,16 @@ func (l *Log) Reindex(ctx context.Context, progress func(done, total int)) (int,
 		if err := l.failure(); err != nil {
 			return written, err
 		}
-		if err := ctx.Err(); err != nil {
-			return written, err
+		if ctx.Err() != nil {
+			return written, context.Cause(ctx)
 		}
 		err := l.reindexOne(ctx, base)
-		if err == nil {
+		switch {
+		case err == nil:
 			written++
-		} else if firstErr == nil && !gone(err) {
+		case ctx.Err() != nil:
+			return written, context.Cause(ctx)
+		case firstErr == nil && !gone(err):
 			firstErr = fmt.Errorf("evlog: reindex segment %d: %w", base, err)
 		}
 		if progress != nil {

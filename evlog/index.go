@@ -305,6 +305,18 @@ func trustEntry(log vfs.File, e format.IndexEntry, size int64) bool {
 	return err == nil && h.Offset == e.Offset
 }
 
+// indexHeader is the header of a segment's index; ok is false where none matches.
+func indexHeader(dir vfs.Dir, base uint64, log vfs.File) (h format.IndexHeader, ok bool, err error) {
+	x, err := openIndex(dir, base, log)
+	if err == nil {
+		return x.header, true, x.close()
+	}
+	if noIndex(err) {
+		err = nil
+	}
+	return h, false, err
+}
+
 // noIndex reports whether err, from opening or reading an index, means to go on
 // without: whatever is wrong with it, an index is only a help (I7). What is
 // wrong with this process is no statement about the index.

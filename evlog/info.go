@@ -125,14 +125,7 @@ func (r *Reader) headerNow(s *segFile, active bool) (h format.IndexHeader, ok bo
 	if active {
 		return s.header(r.dir)
 	}
-	x, err := openIndex(r.dir, s.base, s.f)
-	if noIndex(err) {
-		return h, false, nil
-	}
-	if err != nil {
-		return h, false, err
-	}
-	return x.header, true, x.close()
+	return indexHeader(r.dir, s.base, s.f)
 }
 
 // fill takes over what an index, read or made, says of the segment.

@@ -51,16 +51,16 @@ func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
 	if c.segs[n].base == s.next {
 		return true, nil // overlaps says so
 	}
-	h, ok, err := c.indexHeader(s)
+	f, err := openSegment(c.dir, s.base)
+	if err != nil {
+		return false, wrap("compact", err)
+	}
+	defer f.Close()
+	h, ok, err := indexHeader(c.dir, s.base, f)
 	if err != nil {
 		return false, wrap("compact", err)
 	}
 	if !ok {
-		f, err := openSegment(c.dir, s.base)
-		if err != nil {
-			return false, wrap("compact", err)
-		}
-		defer f.Close()
 		b, err := c.scan(ctx, s, f)
 		if err != nil {
 			return false, err
@@ -68,23 +68,6 @@ func (c *compaction) covers(ctx context.Context, i, n int) (bool, error) {
 		h = b.header
 	}
 	return h.Records > 0 && h.LastOffset >= c.segs[n].base, nil
-}
-
-// indexHeader is the header of a segment's index, if there is one that matches.
-func (c *compaction) indexHeader(s *closedSegment) (h format.IndexHeader, ok bool, err error) {
-	f, err := openSegment(c.dir, s.base)
-	if err != nil {
-		return h, false, err
-	}
-	defer f.Close()
-	x, err := openIndex(c.dir, s.base, f)
-	if err == nil {
-		return x.header, true, x.close()
-	}
-	if noIndex(err) {
-		err = nil
-	}
-	return h, false, err
 }
 
 // merge puts small neighbours together. None gets larger than the writer would
@@ -264,11 +247,6 @@ func (m *mergedSegment) build(ctx context.Context, of, above []closedSegment) er
 	wanted := m.copy.size()
 	for j := range above {
 		s := &above[j]
-		if h, ok, err := c.indexHeader(s); err != nil {
-			return wrap("compact", err)
-		} else if ok && h.LastOffset <= m.copy.facts.b.header.LastOffset {
-			continue // also where it is damaged
-		}
 		if err := m.add(ctx, s, m.copy.facts.b.header.LastOffset+1); err != nil {
 			return err
 		}
@@ -280,11 +258,22 @@ func (m *mergedSegment) build(ctx context.Context, of, above []closedSegment) er
 	return m.copy.finish(ctx, m.closedMS)
 }
 
-// add copies the records of a segment with offsets from from on.
+// add copies the records of a segment with offsets from from on, if it has any.
 func (m *mergedSegment) add(ctx context.Context, s *closedSegment, from uint64) error {
 	f, err := openSegment(m.c.dir, s.base)
 	if err != nil {
 		return m.c.trouble(s, err)
+	}
+	if m.src == nil {
+		m.src = f // the first one
+	} else {
+		defer f.Close() // only read
+	}
+	if from > 0 {
+		h, ok, err := indexHeader(m.c.dir, s.base, f)
+		if err != nil || ok && h.LastOffset < from { // also where it is damaged
+			return wrap("compact", err)
+		}
 	}
 	err = m.c.eachRun(ctx, f, spot{lowest: s.base}, s.size, func(pos int64, run []byte) error {
 		for len(run) > 0 {
@@ -297,11 +286,6 @@ func (m *mergedSegment) add(ctx context.Context, s *closedSegment, from uint64) 
 		}
 		return m.copy.add(run, f, pos)
 	})
-	if m.src == nil {
-		m.src = f // the first one
-	} else {
-		err = errors.Join(err, f.Close())
-	}
 	return m.c.trouble(s, err)
 }
 

@@ -18,7 +18,7 @@ func (p *retainPlanner) time(ctx context.Context, base uint64) (at time.Time, ok
 		return at, false, err
 	}
 	at, ok = f.time(p.now)
-	if f.size == 0 {
+	if f.stamp.Size == 0 {
 		above, some, err := p.timeAbove(ctx, base)
 		if err != nil {
 			return at, false, err

@@ -84,12 +84,12 @@ func countsAsLog(name string) bool {
 // segFact is what retention asks about a closed segment. It counts while the
 // file has this size and modification time.
 type segFact struct {
-	base           uint64
-	size, modified int64 // modified in ns
-	maxMS          int64 // highest time of its records; noTime where it is not known
-	closedMS       int64
-	records        int64
-	next           uint64 // after its last record; its base without any
+	base     uint64
+	stamp    vfs.Stamp
+	maxMS    int64 // highest time of its records; noTime where it is not known
+	closedMS int64
+	records  int64
+	next     uint64 // after its last record; its base without any
 }
 
 // noTime is a time that is not plausible whatever the clock says.
@@ -118,7 +118,7 @@ type factCache struct{ facts []segFact }
 func (c *factCache) of(ctx context.Context, dir vfs.Dir, base uint64, files segFiles) (segFact, error) {
 	i := sort.Search(len(c.facts), func(i int) bool { return c.facts[i].base >= base })
 	known := i < len(c.facts) && c.facts[i].base == base
-	if known && c.facts[i].size == files.log && c.facts[i].modified == files.modified.UnixNano() {
+	if known && c.facts[i].stamp == (vfs.Stamp{Size: files.log, Modified: files.modified.UnixNano()}) {
 		return c.facts[i], nil
 	}
 	f, err := learnFact(ctx, dir, base)
@@ -150,7 +150,7 @@ func learnFact(ctx context.Context, dir vfs.Dir, base uint64) (segFact, error) {
 	if err != nil {
 		return f, err
 	}
-	f.size, f.modified = info.Size(), info.ModTime().UnixNano()
+	f.stamp = vfs.StampFrom(info)
 	f.closedMS = info.ModTime().UnixMilli()
 	x, err := openIndex(dir, base, log)
 	if err == nil {

@@ -26,10 +26,10 @@ type churn struct {
 	p   place
 	lag time.Duration // of compaction; 0 is none
 	cmd *exec.Cmd
+	in  io.WriteCloser // a pipe, which many may write to
 
 	mu    sync.Mutex // guards the rest
 	grown sync.Cond
-	in    io.WriteCloser
 	told  []churnedRecord
 	last  map[string]int // of each key
 	ended bool
@@ -207,8 +207,6 @@ func (c *churn) await(n uint64) bool {
 
 // grow lets the process append some more.
 func (c *churn) grow() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	_, err := c.in.Write([]byte{'+'})
 	return err
 }

@@ -121,7 +121,7 @@ func (c *scan) get(p evlog.Prefix, offset uint64) error {
 	return c.take(rec)
 }
 
-// step goes to the next record that matches.
+// step goes to the next record.
 func (c *scan) step() error {
 	c.more = false
 	rec, ok, err := c.pull()
