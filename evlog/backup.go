@@ -33,7 +33,7 @@ type BackupOptions struct {
 // dir is created, and must be empty: fs.ErrExist. When Backup returns without an
 // error the copy is durable. After an error, also that of ctx, what was copied is
 // removed again, dir aside; a crash leaves a part that has no log.json and that
-// Open refuses.
+// Open refuses, or, of a log without records, makes a new log of.
 //
 // Damage is copied as it is: Verify tells of the copy. Where DURABLE is missing or
 // damaged, or where it says that there are records which are not there, Backup

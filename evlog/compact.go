@@ -149,7 +149,8 @@ func (l *Log) Compact(ctx context.Context, opts *CompactOptions) (*CompactReport
 // records, but knows of the segments that it has made itself that the disk has
 // them: the plan may also name such a one as written again, without a record less,
 // and with that other small ones as merged. What is appended, rolled or removed
-// meanwhile is another matter.
+// meanwhile is another matter; a segment that another one takes the place of while
+// it is read is left out.
 func (r *Reader) PlanCompact(ctx context.Context, opts *CompactOptions) (*CompactReport, error) {
 	c := &compaction{dir: r.dir, logger: slog.New(slog.DiscardHandler), report: &CompactReport{}}
 	o, err := opts.withDefaults(r.config())

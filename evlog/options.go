@@ -96,7 +96,8 @@ type Options struct {
 	// in the background, when enough of it is dirty: not compared with the rest
 	// yet. What a damaged or missing segment, or a clock that shows a time before
 	// 2001, keeps dirty is read once by an open log, and again when that is gone,
-	// which is noticed within an hour. Default Off.
+	// which is noticed within an hour; a damaged segment that is put back with the
+	// size and the time that it had, at the next opening. Default Off.
 	Compact Switch
 	// MinDirtyRatio is the dirty part of the closed segments, in bytes, from which
 	// that happens, above 0 and up to 1. What has been dirty for TombstoneGrace is
