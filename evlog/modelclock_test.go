@@ -54,8 +54,10 @@ func (j *jumps) opens() {
 	j.doubt = !j.stored.IsZero()
 	if j.doubt {
 		j.at = j.steady - max(0, j.wall.Sub(j.stored))
-		if j.unsaved = j.stored.After(j.wall); j.unsaved {
-			j.stored = j.wall // it was one too far: the wait begins anew; any look stores that
+		// One too far: the wait begins anew. Any look stores that, by the wall clock of
+		// its own moment; after a crash before the first one, the next writer begins so too.
+		if j.stored.After(j.wall) {
+			j.stored, j.unsaved = j.wall, true
 		}
 	}
 }
