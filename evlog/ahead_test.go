@@ -39,9 +39,15 @@ func long(t *testing.T, p place) (want []evtest.Rec) {
 	return want
 }
 
+// twoProcessors lets readers read ahead, for the length of a test.
+func twoProcessors(t *testing.T) {
+	before := runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
 // A long scan reads on while the records before are looked at.
 func TestRecords_ReadAhead(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	twoProcessors(t)
 	p, m := inMem(t)
 	long(t, p)
 	var read atomic.Int64
@@ -67,7 +73,7 @@ func TestRecords_ReadAhead(t *testing.T) {
 
 // What is read ahead is what is read without, wherever the caller leaves off.
 func TestRecords_ReadAheadIsTheSame(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	twoProcessors(t)
 	p, _ := inMem(t)
 	want := long(t, p)
 	r := p.reader(t, nil)
@@ -92,7 +98,7 @@ func TestRecords_ReadAheadIsTheSame(t *testing.T) {
 
 // Damage is found where it stands, and reported as ever.
 func TestRecords_ReadAheadMeetsDamage(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	twoProcessors(t)
 	p, _ := inMem(t)
 	want := long(t, p)
 	im := p.image(t)

@@ -39,8 +39,9 @@ type CompactOptions struct {
 	// MemoryBytes bounds what is remembered of keys: 24 bytes a key, a third more
 	// for room, and an eighth of all for which records go, so that 64 MiB are for
 	// 1.8 million keys. More keys than fit are done in more passes, each of which
-	// reads the log above what it cleans. Up to 9 MiB come on top, for buffers and
-	// the key filter of a copy. Default 64 MiB; from 1.
+	// reads the log above what it cleans. Up to 10 MiB come on top: 1 MiB for
+	// buffers, the rest for the index and the key filter of a copy. Default 64 MiB;
+	// from 1.
 	MemoryBytes int64
 	// BytesPerSecond bounds what is read and written in a second. Default 32
 	// MiB; negative is no bound.

@@ -58,7 +58,7 @@ func (c *compaction) begin(ctx context.Context, at turn, start int64) error {
 		c.out = o
 	}
 	o.now = &part{o: o, s: s, at: at, began: c.work.done, src: src, maxMS: noTime, fr: newFrames(src, 0, s.size, s.base)}
-	o.now.fr.brief = true
+	o.now.fr.brief, o.now.fr.still = true, s.size
 	return o.now.keep(ctx, start, func(format.Header) bool { return true })
 }
 
@@ -124,6 +124,16 @@ func (p *part) add(run []byte, pos int64) error {
 		return nil
 	}
 	return p.o.copy.add(run, p.src, pos)
+}
+
+// pause gives the buffers back until the next pass goes on: it needs them for what
+// it reads first.
+func (p *part) pause() {
+	if len(p.run) > 0 {
+		p.fr.seek(p.pos, format.OffsetOf(p.run))
+		p.run = nil
+	}
+	p.fr.release()
 }
 
 // empty drops all records of the segment, without reading them once more: each was

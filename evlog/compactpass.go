@@ -309,7 +309,7 @@ func (c *compaction) eachOf(ctx context.Context, f vfs.File, at spot, limit int6
 // eachRun is eachOf for some records at a time; see frames.run.
 func (c *compaction) eachRun(ctx context.Context, f vfs.File, at spot, limit int64, each func(int64, []byte) error) error {
 	fr := newFrames(f, at.pos, limit, at.lowest)
-	fr.brief = true
+	fr.brief, fr.still = true, limit
 	defer fr.release()
 	for {
 		pos := fr.pos

@@ -78,6 +78,9 @@ func (c *compaction) writeSegment(ctx context.Context, at turn, start, stop int6
 		return next, err
 	}
 	if stop < s.size {
+		if c.out != nil && c.out.now != nil {
+			c.out.now.pause()
+		}
 		return next, nil // the next pass goes on in it
 	}
 	return c.finish(ctx, at, next)

@@ -129,7 +129,7 @@ func (s *frames) beginAhead() bool {
 	if s.streak < aheadAfter || left <= aheadAfter/4 || s.tried == s.pos+1 || runtime.GOMAXPROCS(0) == 1 {
 		return false
 	}
-	s.drop()
+	s.release() // what it holds is read again
 	s.tried = s.pos + 1
 	s.second = newReadAhead(s.f, s.pos, s.still, s.lowest)
 	return true
