@@ -2,7 +2,6 @@ package evlog
 
 import (
 	"errors"
-	"io"
 	"os"
 
 	"github.com/evlog-go/evlog/internal/format"
@@ -12,15 +11,10 @@ import (
 // readDurable reads DURABLE once. fs.ErrNotExist: it is missing;
 // format.ErrDurable: it is damaged, or a writer was just overwriting it.
 func readDurable(dir vfs.Dir) (format.Durable, error) {
-	f, err := dir.OpenFile(format.DurableName, os.O_RDONLY, 0)
-	if err != nil {
-		return format.Durable{}, err
-	}
-	defer f.Close()
 	// One byte more, so that a longer file is seen.
 	var b [format.DurableSize + 1]byte
-	n, err := f.ReadAt(b[:], 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	n, err := vfs.ReadStart(dir, format.DurableName, b[:])
+	if err != nil {
 		return format.Durable{}, err
 	}
 	return format.ParseDurable(b[:n])

@@ -77,18 +77,18 @@ func (r *Reader) acquire(base uint64) (*segFile, error) {
 	return s, nil
 }
 
-// opened returns the segment that covers offset by the last listing, if it is
-// open. The caller releases it.
-func (r *Reader) opened(offset uint64) *segFile {
+// listedSegment acquires the segment that covers offset by the last listing, nil if
+// that cannot be done.
+func (r *Reader) listedSegment(offset uint64) *segFile {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	base, ok := r.segments.covering(offset)
-	if !ok || r.closed {
+	r.mu.Unlock()
+	if !ok {
 		return nil
 	}
-	s := r.files.find(base)
-	if s != nil {
-		s.refs++
+	s, err := r.acquire(base)
+	if err != nil {
+		return nil
 	}
 	return s
 }
@@ -106,7 +106,7 @@ func (s *segFile) current(r *Reader) (bool, error) {
 	return same, err
 }
 
-// release gives back what acquire or opened returned.
+// release gives back what acquire returned.
 func (r *Reader) release(s *segFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,6 +35,7 @@ type fileSource struct {
 	watcher *watcher
 	checked vfs.Stamp // the log.json that was found to be this log's
 	unknown time.Time // since when DURABLE is missing or damaged; zero: it is not
+	last    format.Durable
 }
 
 func newFileSource(r *Reader) *fileSource {
@@ -53,7 +54,7 @@ func (s *fileSource) close() {
 func (s *fileSource) load(ctx context.Context) (format.Durable, error, error) {
 	for {
 		d, err := readDurable(s.r.dir)
-		since := s.unknownSince(err)
+		since := s.found(d, err)
 		switch {
 		case err == nil:
 			return d, nil, nil
@@ -68,11 +69,14 @@ func (s *fileSource) load(ctx context.Context) (format.Durable, error, error) {
 	}
 }
 
-// unknownSince notes whether DURABLE could be read, and returns for how long it
-// could not.
-func (s *fileSource) unknownSince(err error) time.Duration {
+// found notes what reading DURABLE has led to, and returns for how long it could not
+// be read.
+func (s *fileSource) found(d format.Durable, err error) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err == nil {
+		s.last = d
+	}
 	if err == nil || !durableUnknown(err) {
 		s.unknown = time.Time{}
 		return 0
@@ -81,6 +85,12 @@ func (s *fileSource) unknownSince(err error) time.Duration {
 		s.unknown = time.Now()
 	}
 	return time.Since(s.unknown)
+}
+
+func (s *fileSource) known() format.Durable {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 func (s *fileSource) assume(cause error) (format.Durable, error, error) {
@@ -143,7 +153,7 @@ func (s *fileSource) wait(ctx context.Context, next uint64, events *watcher) err
 // DURABLE is lost, and that there is another log now, or none.
 func (s *fileSource) look(next uint64) (more bool, err error) {
 	d, err := readDurable(s.r.dir)
-	since := s.unknownSince(err)
+	since := s.found(d, err)
 	switch {
 	case err == nil && d.NextOffset <= next:
 		return false, nil

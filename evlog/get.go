@@ -12,12 +12,19 @@ import (
 // Get returns the first record at or after offset, which stays valid.
 // ErrNotFound: offset is at the end. Otherwise as Records.
 func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
+	// What was durable once still is: for a record below that nobody has to be asked.
+	known := r.src.known()
+	if rec, ok := r.quickly(ctx, offset, known); ok {
+		return rec, nil
+	}
 	d, err := r.durable(ctx)
 	if err != nil {
 		return Record{}, err
 	}
-	if rec, ok := r.quickly(ctx, offset, d); ok {
-		return rec, nil
+	if d != known {
+		if rec, ok := r.quickly(ctx, offset, d); ok {
+			return rec, nil
+		}
 	}
 	w, err := r.startBelow(ctx, offset, d)
 	if err != nil {
@@ -26,22 +33,19 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 	return w.first(ctx, offset)
 }
 
-// quickly is Get where nothing stands in the way: the segment is open, its index
-// is known, and the record is near an entry. It reads the file once and allocates
-// the record. Whatever it does not find is for a walker to look for, and whatever
-// it finds wrong for a walker to judge.
+// quickly is Get where nothing stands in the way: the segment is where the last
+// listing says, it has an index, and the record is near an entry. Where both are
+// open, it reads the file once and allocates the record. Whatever it does not find
+// is for a walker to look for, and whatever it finds wrong for a walker to judge.
 func (r *Reader) quickly(ctx context.Context, offset uint64, d format.Durable) (rec Record, ok bool) {
 	if ctx.Err() != nil || offset >= d.NextOffset {
 		return rec, false
 	}
-	s := r.opened(offset)
+	s := r.listedSegment(offset)
 	if s == nil {
 		return rec, false
 	}
 	defer r.release(s)
-	if same, err := s.current(r); err != nil || !same {
-		return rec, false
-	}
 	valid := int64(math.MaxInt64)
 	if s.base == d.Base {
 		valid = d.Position
@@ -67,19 +71,38 @@ func (r *Reader) quickly(ctx context.Context, offset uint64, d format.Durable) (
 }
 
 // pick returns the first record from offset on and below end. b begins with the
-// record at index entry at, or the entry is not to be trusted.
+// record at index entry at, or the entry is not to be trusted. Where the record with
+// this very offset is found, and valid, it is the one, whatever stands before it
+// (I3). Any other one is it only if all before it are valid.
 func (r *Reader) pick(b []byte, at, offset, end uint64) (rec Record, ok bool) {
-	seen := uint64(0)
+	if h, err := format.Parse(b, at); err != nil || h.Offset != at {
+		return rec, false
+	}
+	before, seen := 0, uint64(1)
 	for lowest := at; ; seen++ {
-		h, err := format.Parse(b, lowest)
-		if err != nil || seen == 0 && h.Offset != at || h.Offset >= end {
+		rest := b[before:]
+		if len(rest) < format.HeaderSize {
 			return rec, false
 		}
-		if h.Offset >= offset {
-			r.visited.Add(seen + 1)
-			return recordOf(b[:h.Size()]).Clone(), true
+		h := format.ParseHeader(rest)
+		if h.Check(int64(len(rest)), lowest) != nil || h.Offset >= end {
+			return rec, false
 		}
-		b, lowest = b[h.Size():], h.Offset+1
+		if h.Offset < offset {
+			before += int(h.Size())
+			lowest = h.Offset + 1
+			continue
+		}
+		if h.CheckBody(rest) != nil {
+			return rec, false
+		}
+		if h.Offset > offset {
+			if n, _ := format.Run(b[:before], at); n < before {
+				return rec, false
+			}
+		}
+		r.visited.Add(seen)
+		return recordOf(rest[:h.Size()]).Clone(), true
 	}
 }
 

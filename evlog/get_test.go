@@ -2,6 +2,7 @@ package evlog_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,4 +45,69 @@ func TestGet_WhileTheSegmentIsReplaced(t *testing.T) {
 	r, err := l.Reader().Get(p.ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), r.Offset, "what was compacted away is read again")
+}
+
+// Whoever has seen that a record is durable need not ask again. What is new is asked
+// for.
+func TestGet_AsksNobodyForWhatIsKnown(t *testing.T) {
+	p, m := inMem(t)
+	l := p.open(t, tiny())
+	want := appendEach(t, p.ctx, l, numbered(0, 20)...)
+	quiet(t, p)
+	var asked atomic.Int64
+	q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+		if op.Name == "DURABLE" && op.Kind == vfs.OpRead {
+			asked.Add(1)
+		}
+		return nil
+	}))
+	r := q.reader(t, nil)
+	get := func(offset uint64) evtest.Rec {
+		rec, err := r.Get(q.ctx, offset)
+		require.NoError(t, err)
+		return evtest.RecOf(rec)
+	}
+	require.True(t, get(19).Same(want[19]))
+	require.EqualValues(t, 1, asked.Load())
+	for range 2 {
+		for i := range want {
+			require.True(t, get(uint64(i)).Same(want[i]))
+		}
+	}
+	require.EqualValues(t, 1, asked.Load())
+
+	_, err := r.Get(q.ctx, 20)
+	require.ErrorIs(t, err, evlog.ErrNotFound)
+	more := appendEach(t, p.ctx, l, numbered(20, 1)...)
+	require.True(t, get(20).Same(more[0]))
+	require.EqualValues(t, 3, asked.Load())
+}
+
+// A record that is there and valid is the one, also where one before it is damaged,
+// the first time and later. Where there is none with that offset, and what there is
+// before cannot be read, nobody knows which one follows.
+func TestGet_BehindDamage(t *testing.T) {
+	p := placeWith(t, build().segment(0, 0, 1, 2, 3, 5, 6).durable(7, 0).im)
+	l := p.open(t, nil)
+	require.NoError(t, l.Roll(p.ctx))
+	quiet(t, p)
+	require.NoError(t, l.Close())
+	im := p.image(t)
+	s := evtest.DecodeSegment(0, im[evtest.SegmentFile(0)])
+	im[evtest.SegmentFile(0)][s.Pos[2]+s.Recs[2].Size()-1] ^= 1
+	p.put(t, im)
+	r := p.reader(t, nil)
+	for range 3 {
+		for _, offset := range []uint64{0, 1, 3, 5, 6} {
+			rec, err := r.Get(p.ctx, offset)
+			require.NoError(t, err)
+			require.Equal(t, offset, rec.Offset)
+		}
+		for _, offset := range []uint64{2, 4} {
+			_, err := r.Get(p.ctx, offset)
+			var damage *evlog.CorruptError
+			require.ErrorAs(t, err, &damage)
+			require.Equal(t, s.Pos[2], damage.Pos)
+		}
+	}
 }

@@ -180,39 +180,31 @@ func (x *index) entry(i int) (format.IndexEntry, error) {
 	if err != nil {
 		return format.IndexEntry{}, err
 	}
-	return entryOf(block, i)
+	return block[i%format.IndexBlockEntries], nil
 }
 
-func entryOf(block []format.IndexEntry, i int) (format.IndexEntry, error) {
-	if n := i % format.IndexBlockEntries; n < len(block) {
-		return block[n], nil
-	}
-	return format.IndexEntry{}, format.ErrIndex
-}
-
-// last takes the lock once, and looks for a block only where the search leaves the
-// one before.
+// last looks for the block first: the entries of one are searched as they lie.
 func (x *index) last(before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var block []format.IndexEntry
-	number := -1
-	at := func(i int) (e format.IndexEntry) {
-		if n := i / format.IndexBlockEntries; err == nil && n != number {
-			block, err = x.blockLocked(n)
-			number = n
-		}
+	block := func(i int) (b []format.IndexEntry) {
 		if err == nil {
-			e, err = entryOf(block, i)
+			b, err = x.blockLocked(i)
 		}
-		return e
+		return b
 	}
-	i := sort.Search(x.len(), func(i int) bool { e := at(i); return err != nil || !before(e) })
+	i := sort.Search(x.header.IndexBlocks(), func(i int) bool {
+		b := block(i)
+		return err != nil || !before(b[0])
+	})
 	if err != nil || i == 0 {
 		return e, false, err
 	}
-	e = at(i - 1)
-	return e, err == nil, err
+	b := entrySlice(block(i - 1))
+	if err != nil {
+		return e, false, err
+	}
+	return b.last(before)
 }
 
 func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
@@ -225,6 +217,9 @@ func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
 		return nil, err
 	}
 	b, err := format.ParseIndexBlock(make([]format.IndexEntry, 0, format.IndexBlockEntries), buf)
+	if err == nil && len(b) != min(format.IndexBlockEntries, x.len()-i*format.IndexBlockEntries) {
+		err = format.ErrIndex
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ type durableSource interface {
 	// load returns the durable position. A position that had to be assumed
 	// comes with the reason in assumed.
 	load(ctx context.Context) (d format.Durable, assumed error, err error)
+	// known returns what was durable when that was last found out; zero: never.
+	known() format.Durable
 	// waiter returns a function that waits until the durable offset may be above
 	// next, or ctx ends, and one to call when no more waiting follows.
 	waiter() (wait func(ctx context.Context, next uint64) error, stop func())
@@ -312,6 +314,8 @@ type logSource struct{ l *Log }
 func (s logSource) load(context.Context) (format.Durable, error, error) {
 	return s.l.pub.load(), nil, nil
 }
+
+func (s logSource) known() format.Durable { return s.l.pub.load() }
 
 func (s logSource) waiter() (func(context.Context, uint64) error, func()) {
 	return s.wait, func() {}

@@ -11,7 +11,7 @@ import (
 // files in turn. They answer where everything is as expected, and leave anything
 // else to the calls that have the words for it.
 type quickDir interface {
-	readName(name string, b []byte, off int64) bool
+	readName(name string, b []byte, off int64) (n int, ok bool)
 	stamp(name string) (Stamp, bool)
 }
 
@@ -27,21 +27,34 @@ func quick(d Dir) (quickDir, bool) {
 // ReadName fills b from off on of the regular file called name, which is open for
 // this one read only. io.ErrUnexpectedEOF: the file ends before.
 func ReadName(d Dir, name string, b []byte, off int64) error {
-	if q, ok := quick(d); ok && q.readName(name, b, off) {
-		return nil
+	n, err := readUpTo(d, name, b, off)
+	if err == nil && n < len(b) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// ReadStart is ReadName from the start on of a file that may be shorter. It returns
+// how much there was.
+func ReadStart(d Dir, name string, b []byte) (n int, err error) {
+	return readUpTo(d, name, b, 0)
+}
+
+func readUpTo(d Dir, name string, b []byte, off int64) (n int, err error) {
+	if q, ok := quick(d); ok {
+		if n, ok := q.readName(name, b, off); ok {
+			return n, nil
+		}
 	}
 	f, err := d.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	n, err := f.ReadAt(b, off)
-	switch {
-	case n == len(b):
+	n, err = f.ReadAt(b, off)
+	if errors.Is(err, io.EOF) {
 		err = nil
-	case err == nil || errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF
 	}
-	return errors.Join(err, f.Close())
+	return n, errors.Join(err, f.Close())
 }
 
 // Stamp tells a file from what it was before it was written to or replaced, as far

@@ -40,6 +40,14 @@ func TestQuick_SaysWhatOpenFileAndStatDo(t *testing.T) {
 			require.Equal(t, wantErr, err, "%s at %d", name, off)
 			require.Equal(t, want, got, "%s at %d", name, off)
 		}
+		for _, size := range []int{0, 100, 9999, 10000, 10001} {
+			want, got := make([]byte, size), make([]byte, size)
+			wantN, wantErr := vfs.ReadStart(long, name, want)
+			n, err := vfs.ReadStart(d, name, got)
+			require.Equal(t, wantErr, err, "%d of %s", size, name)
+			require.Equal(t, wantN, n, "%d of %s", size, name)
+			require.Equal(t, want, got, "%d of %s", size, name)
+		}
 		wantStamp, wantErr := vfs.StampOf(long, name)
 		stamp, err := vfs.StampOf(d, name)
 		require.Equal(t, wantErr, err, name)
@@ -51,6 +59,11 @@ func TestQuick_SaysWhatOpenFileAndStatDo(t *testing.T) {
 	require.Equal(t, "5678901234", string(b))
 	require.ErrorIs(t, vfs.ReadName(d, "file", b, 9995), io.ErrUnexpectedEOF)
 	require.ErrorIs(t, vfs.ReadName(d, "none", b, 0), fs.ErrNotExist)
+	for _, n := range []int{10, 10000, 10001} {
+		read, err := vfs.ReadStart(d, "file", make([]byte, n))
+		require.NoError(t, err)
+		require.Equal(t, min(n, 10000), read)
+	}
 	require.NoError(t, d.Close())
 	require.ErrorIs(t, vfs.ReadName(d, "file", b, 0), fs.ErrClosed)
 	_, err = vfs.StampOf(d, "file")
