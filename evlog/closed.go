@@ -3,8 +3,6 @@ package evlog
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/evlog-go/evlog/internal/vfs"
 )
 
 // closedSegments keeps those apart who change closed segments or their indexes:
@@ -46,27 +44,4 @@ func (c *closedSegments) mark() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changes.Load()
-}
-
-// stickyDir is a directory whose syncs fail for good after one failed. A failed
-// sync may have lost names that others made and have not synced yet, and the
-// next one would report success (D6): who syncs last would believe in a name
-// that is not there. A writer has one for everything that it does (I5).
-type stickyDir struct {
-	vfs.Dir
-	mu  sync.Mutex // held across a sync; guards err
-	err error
-}
-
-// Unwrap is for what reads: only Sync is another one.
-func (d *stickyDir) Unwrap() vfs.Dir { return d.Dir }
-
-// Sync makes the names in the directory durable.
-func (d *stickyDir) Sync() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err == nil {
-		d.err = d.Dir.Sync()
-	}
-	return d.err
 }

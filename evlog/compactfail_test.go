@@ -51,9 +51,9 @@ func TestCompact_EveryOperationFails(t *testing.T) {
 			for n := 1; ; n++ {
 				p, m := inMem(t)
 				p.put(t, image)
-				var mu sync.Mutex // guards the next three; the log has goroutines of its own
+				var mu sync.Mutex // guards the next four; the log has goroutines of its own
 				count, hit := 0, vfs.Op{}
-				armed := false
+				armed, settled := false, false
 				arm := func(on bool) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -62,6 +62,7 @@ func TestCompact_EveryOperationFails(t *testing.T) {
 				p = p.on(vfs.Inject(m, func(op vfs.Op) error {
 					mu.Lock()
 					defer mu.Unlock()
+					settled = settled || op.Kind == vfs.OpSyncParent
 					if !armed || op.Name == "DURABLE" {
 						return nil
 					}
@@ -73,6 +74,11 @@ func TestCompact_EveryOperationFails(t *testing.T) {
 				}))
 				l := p.open(t, &evlog.Options{NoPreallocate: true})
 				quiet(t, p) // or the housekeeper takes the failure
+				soon(t, "what goes on beside opening is over", func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return settled
+				})
 				arm(true)
 				rep, err := l.Compact(p.ctx, purging())
 				arm(false)

@@ -23,9 +23,10 @@ func readDurable(dir vfs.Dir) (format.Durable, error) {
 // durableFile is the writer's hold on DURABLE. It belongs to whoever has the
 // turn. Any error of it poisons the writer.
 type durableFile struct {
-	dir   vfs.Dir
-	f     vfs.File
-	dirty bool // written since the last sync
+	dir    vfs.Dir
+	settle func() error // returns when the names in dir are durable; nil: they are
+	f      vfs.File
+	dirty  bool // written since the last sync
 }
 
 // at says in which directory DURABLE is.
@@ -41,6 +42,11 @@ func (d *durableFile) at(dir vfs.Dir) *durableFile {
 // What takes DURABLE away may have taken more: stillThere says whether the
 // active segment is in its place.
 func (d *durableFile) publish(p format.Durable, stillThere func() error) error {
+	if d.settle != nil {
+		if err := d.settle(); err != nil {
+			return err
+		}
+	}
 	same, err := d.dir.Same(format.DurableName, d.f)
 	if err != nil {
 		return err

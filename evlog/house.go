@@ -101,6 +101,9 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 // ones that do not match or lack a filter, and waits for work.
 func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
+	if err := h.l.dir.settle(); err != nil {
+		_ = h.l.poison(wrap("open", err)) // whoever writes finds out, and need not be the first
+	}
 	segments, indexed := segmentsOf(names), map[uint64]bool{}
 	if err := h.l.settleRemovals(ctx, names, segments); err != nil && ctx.Err() == nil {
 		h.l.logger.Warn("indexes of removed segments not removed; a later run will", "err", err)

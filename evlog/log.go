@@ -21,7 +21,7 @@ type Log struct {
 	// segment, publishes DURABLE and tells those who wait. mu is never held
 	// across I/O.
 
-	dir       vfs.Dir
+	dir       *stickyDir
 	opts      Options
 	config    StoredConfig
 	rollBytes int64 // config.rollBytes()

@@ -18,8 +18,10 @@ import (
 //
 // After a crash, opening cuts what was torn off the end of the active segment
 // and makes everything before it durable. Acknowledged data that is damaged or
-// missing is ErrCorrupt, and nothing is changed. ctx ends a long opening; it has
-// no meaning for the opened log.
+// missing is ErrCorrupt, and nothing is changed. After a clean close, that the
+// names of the files are durable is made sure of beside what comes next: the first
+// append waits for it, and where it fails the log is poisoned (ErrPoisoned). ctx
+// ends a long opening; it has no meaning for the opened log.
 func Open(ctx context.Context, dir string, opts *Options) (l *Log, err error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -152,6 +154,10 @@ func (l *Log) runHook(ctx context.Context, next uint64) (err error) {
 	if h.Run == nil {
 		return nil
 	}
+	// What it does elsewhere for good, it does because of what it finds here.
+	if err := l.dir.settle(); err != nil {
+		return wrap("open", err)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("evlog: open hook %q: panic: %v", h.Name, p)
@@ -202,13 +208,10 @@ func (l *Log) abandon() error {
 // fills in act. It returns the names in the directory. The rules are
 // docs/FORMAT.md's, "Opening for writing".
 func (l *Log) recover(ctx context.Context) (names []string, cut cutOff, err error) {
-	// Names in the page cache are no evidence (I5).
-	if err := l.dir.Sync(); err != nil {
-		return nil, cut, wrap("sync "+l.dir.Path(), err)
-	}
-	if err := l.dir.SyncParent(); err != nil {
-		return nil, cut, wrap("sync the directory above "+l.dir.Path(), err)
-	}
+	// Names in the page cache are no evidence (I5): what is published, and what
+	// changes them, waits.
+	l.dir.find()
+	l.act.durable.settle = l.dir.settle
 	names, err = l.dir.Names()
 	if err != nil {
 		return nil, cut, wrap("list "+l.dir.Path(), err)
