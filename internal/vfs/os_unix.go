@@ -26,6 +26,15 @@ func idOf(st *unix.Stat_t) fileID {
 	return fileID{dev: uint64(st.Dev), ino: uint64(st.Ino)} //nolint:unconvert // the types differ between systems
 }
 
+// statID is what idOfName is where there is no cheaper way.
+func statID(dir int, name string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, 0); err != nil {
+		return fileID{}, err
+	}
+	return idOf(&st), nil
+}
+
 func (f *osFile) init() error {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(int(f.Fd()), &st) }); err != nil {
@@ -85,14 +94,27 @@ func (d *osDir) Same(name string, f File) (bool, error) {
 	if err := checkName("stat", d.path, name); err != nil {
 		return false, err
 	}
-	st, err := d.handle.stat(name)
+	id, err := d.handle.idOf(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, d.wrap("stat", name, err)
 	}
-	return idOf(&st) == of.id, nil
+	return id == of.id, nil
+}
+
+func (h *dirHandle) idOf(name string) (fileID, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.f == nil {
+		return fileID{}, os.ErrClosed
+	}
+	for {
+		if id, err := idOfName(h.fd, name); err != unix.EINTR { //nolint:errorlint // a bare errno
+			return id, err
+		}
+	}
 }
 
 func (h *dirHandle) stat(name string) (unix.Stat_t, error) {
