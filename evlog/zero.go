@@ -13,6 +13,10 @@ const (
 	// zeroStep is what is zeroed at once, and so the longest that an append may
 	// have to wait for it.
 	zeroStep = 64 << 10
+	// zeroSync is what is synced at once: a commit's sync that comes meanwhile has to
+	// wait for it. With less the file system commits its journal more often, which slows
+	// down all of them.
+	zeroSync = 256 << 10
 	// zeroAhead is how far ahead of the records a large segment is zeroed.
 	zeroAhead = 1 << 20
 	// zeroMaxWrite: with larger writes zeroing costs more than it saves.
@@ -148,21 +152,22 @@ func (z *zeroer) run() {
 
 // fill zeroes as far ahead as is wanted. The error is one that poisons.
 func (z *zeroer) fill(f vfs.File, base uint64) error {
-	wrote := false
-	for {
-		more, err := z.step(f, base)
+	for unsynced := int64(0); ; {
+		n, err := z.step(f, base)
 		if err != nil {
 			return fmt.Errorf("zero ahead in segment %d: %w", base, err)
 		}
-		if !more {
-			break
+		unsynced += n
+		if unsynced >= zeroSync || n == 0 && unsynced > 0 {
+			if err := z.sync(f, base); err != nil {
+				return err
+			}
+			unsynced = 0
 		}
-		wrote = true
+		if n == 0 {
+			return nil
+		}
 	}
-	if !wrote {
-		return nil
-	}
-	return z.sync(f, base)
 }
 
 // sync makes the zeros durable. It may take records along that were written and
@@ -187,30 +192,31 @@ func (z *zeroer) settle() {
 	z.syncMu.Unlock()
 }
 
-func (z *zeroer) step(f vfs.File, base uint64) (more bool, err error) {
+// step zeroes n bytes; 0: no more are wanted.
+func (z *zeroer) step(f vfs.File, base uint64) (n int64, err error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	want := z.pos + z.ahead() - z.end
 	if !z.on || z.base != base || want <= 0 {
-		return false, nil
+		return 0, nil
 	}
-	n := min(want, zeroStep)
+	n = min(want, zeroStep)
 	if err := f.Allocate(z.end, n); err != nil {
 		// Not to be had here, or no space for it: go on without. No data was
 		// touched.
 		z.on = false
-		return false, nil
+		return 0, nil
 	}
 	if _, err := f.WriteAt(zeros[:n], z.end); err != nil {
 		z.on = false
 		if diskFull(err) {
-			return false, nil
+			return 0, nil
 		}
-		return false, err
+		return 0, err
 	}
 	z.end += n
 	z.l.retain.grown(z.end)
-	return true, nil
+	return n, nil
 }
 
 // fail poisons the log: what the failed sync covered may have been records.
