@@ -34,13 +34,15 @@ func (l *Log) gather() {
 	took := min(g.sync, maxGather/2)
 	last, joined := g.told, l.joined.Load()
 	for joined < g.expected {
-		now := time.Now()
-		if now.Sub(last) >= took/4 || now.Sub(g.told) >= 2*took {
-			return
-		}
 		runtime.Gosched()
+		now := time.Now()
 		if n := l.joined.Load(); n != joined {
 			last, joined = now, n
+		} else if now.Sub(last) >= took/4 {
+			return
+		}
+		if now.Sub(g.told) >= 2*took {
+			return
 		}
 	}
 }
