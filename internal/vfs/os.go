@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/gofrs/flock"
 )
 
 // OS is the real file system. Everything goes through an [os.Root], so it
@@ -175,13 +173,8 @@ func (d *osDir) Rename(from, to string) error {
 }
 
 func (d *osDir) Names() ([]string, error) {
-	// A descriptor of its own: the read position belongs to this call.
-	f, err := d.root.Open(".")
-	if err != nil {
-		return nil, d.wrap("list", "", err)
-	}
-	names, err := f.Readdirnames(-1)
-	return names, d.wrap("list", "", errors.Join(err, f.Close()))
+	names, err := d.names()
+	return names, d.wrap("list", "", err)
 }
 
 func (d *osDir) Stat(name string) (fs.FileInfo, error) {
@@ -200,71 +193,18 @@ func (d *osDir) Chtimes(name string, mtime time.Time) error {
 	return d.wrap("chtimes", name, d.root.Chtimes(name, time.Time{}, mtime))
 }
 
-func (d *osDir) Lock(name string) (Lock, error) {
-	if err := checkName("lock", d.path, name); err != nil {
-		return nil, err
-	}
-	// flock works by path. Creating the file here first, relative to the
-	// directory, means that it never creates one in a directory that has taken
-	// this one's place.
-	f, err := d.openRegular(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, d.wrap("lock", name, err)
-	}
-	if err := f.Close(); err != nil {
-		return nil, d.wrap("lock", name, err)
-	}
-	dir, err := d.where()
-	if err != nil {
-		return nil, d.wrap("lock", name, err)
-	}
-	lock := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_RDWR), flock.SetPermissions(0o600))
-	locked, err := lock.TryLock()
-	if err != nil {
-		return nil, d.wrap("lock", name, err)
-	}
-	if !locked {
-		return nil, d.wrap("lock", name, ErrLocked)
-	}
-	if err := d.leadsTo(name, lock); err != nil {
-		return nil, errors.Join(d.wrap("lock", name, err), lock.Unlock())
-	}
-	return lock, nil
-}
-
-// leadsTo checks that name, seen from the open directory, is the file that
-// lock holds. A lock on a file that nobody else will find keeps nobody out.
-func (d *osDir) leadsTo(name string, lock *flock.Flock) error {
-	held, err := lock.Stat()
+// leadsTo checks that name, seen from the open directory, is the locked file. A lock
+// on a file that nobody else will find keeps nobody out.
+func (d *osDir) leadsTo(name string, locked func() (fs.FileInfo, error)) error {
+	held, err := locked()
 	if err != nil {
 		return err
 	}
 	named, err := d.root.Stat(name)
-	if err != nil {
-		return err
+	if err == nil && !os.SameFile(held, named) {
+		err = errReplaced
 	}
-	if !os.SameFile(held, named) {
-		return errReplaced
-	}
-	return nil
-}
-
-// where returns a path that leads to this directory now, also after a rename
-// where the system can tell.
-func (d *osDir) where() (string, error) {
-	self, err := d.root.Stat(".")
-	if err != nil {
-		return "", err
-	}
-	for _, path := range []string{d.abs, d.handle.path()} {
-		if path == "" {
-			continue
-		}
-		if info, err := os.Stat(path); err == nil && os.SameFile(self, info) {
-			return path, nil
-		}
-	}
-	return "", errMoved
+	return err
 }
 
 func (d *osDir) Close() error {
@@ -324,7 +264,6 @@ var (
 	// errNoDirSync explains the errors by which systems say so.
 	errNoDirSync = errors.New("the file system cannot sync directories")
 	errReplaced  = errors.New("the name no longer leads to the locked file")
-	errMoved     = errors.New("the directory is no longer at the path it was opened by")
 )
 
 // checkName refuses what is not a base name, before os.Root would follow it

@@ -1,11 +1,6 @@
 package vfs
 
-import (
-	"os"
-	"strconv"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // SyncData is fdatasync: content and size, without the times.
 func (f *osFile) SyncData() error {
@@ -26,18 +21,6 @@ func (f *osFile) Allocate(off, n int64) error {
 // system, and so its own name. Slow where others write a lot.
 func syncFileSystem(dir int) error {
 	return retry(func() error { return unix.Syncfs(dir) })
-}
-
-// path returns where the directory is now, or "". A removed directory has a
-// path that leads nowhere.
-func (h *dirHandle) path() string {
-	var path string
-	_ = h.use(func(fd int) error {
-		var err error
-		path, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-		return err
-	})
-	return path
 }
 
 // networkTypes are the file systems whose fsync and flock depend on another

@@ -8,6 +8,3 @@ func (f *osFile) SyncData() error { return f.Sync() }
 
 // Allocate exists on Linux only.
 func (f *osFile) Allocate(_, _ int64) error { return f.wrap("allocate", ErrUnsupported) }
-
-// path is known on Linux only.
-func (h *dirHandle) path() string { return "" }
