@@ -344,13 +344,17 @@ func scanSegment(f vfs.File, base uint64, each func(pos int64, h format.Header, 
 	if err != nil {
 		return scanResult{}, err
 	}
-	fr := newFrames(f, 0, info.Size(), base)
+	return scanFrames(newFrames(f, 0, info.Size(), base), each)
+}
+
+// scanFrames is scanSegment for a file that is read from its beginning.
+func scanFrames(fr frames, each func(pos int64, h format.Header, rec []byte) error) (scanResult, error) {
 	defer fr.release()
 	for {
 		pos := fr.pos
 		run, err := fr.run()
 		if err != nil {
-			res := scanResult{end: fr.pos, next: fr.lowest, size: info.Size(), err: err}
+			res := scanResult{end: fr.pos, next: fr.lowest, size: fr.limit, err: err}
 			if err == io.EOF || invalidRecord(err) {
 				return res, nil
 			}
@@ -361,7 +365,7 @@ func scanSegment(f vfs.File, base uint64, each func(pos int64, h format.Header, 
 			var rec []byte
 			h, rec, run = cutRecord(run)
 			if err := each(pos, h, rec); err != nil {
-				return scanResult{end: pos + h.Size(), next: h.Offset + 1, size: info.Size(), err: err}, err
+				return scanResult{end: pos + h.Size(), next: h.Offset + 1, size: fr.limit, err: err}, err
 			}
 			pos += h.Size()
 		}

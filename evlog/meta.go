@@ -32,7 +32,7 @@ type meta struct {
 	JumpedMS  int64 // when the wall clock was last seen to jump ahead; 0: never
 	Gaps      []OffsetRange
 
-	other, otherConfig map[string]json.RawMessage
+	all, config json.RawMessage // as read, with what this version has no name for
 }
 
 // metaConfig is the stored part of the options. Zero fields are not stored.
@@ -92,24 +92,19 @@ func metaIfKnown(dir vfs.Dir) *meta {
 }
 
 func parseMeta(b []byte) (*meta, error) {
-	// The version decides whether anything else can be understood.
-	var v struct {
-		Format int `json:"format"`
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("%w: %w", errMeta, err)
-	}
-	if v.Format > formatVersion {
-		return nil, fmt.Errorf("format %d: %w (it knows %d)", v.Format, ErrVersion, formatVersion)
-	}
+	// The version decides whether anything else can be understood: where a field of
+	// a later one has another type, the rest is there all the same.
 	var j metaJSON
-	m := &meta{}
-	err := errors.Join(json.Unmarshal(b, &j), json.Unmarshal(b, &m.other))
+	err := json.Unmarshal(b, &j)
+	if wrong := (*json.UnmarshalTypeError)(nil); j.Format > formatVersion && (err == nil || errors.As(err, &wrong)) {
+		return nil, fmt.Errorf("format %d: %w (it knows %d)", j.Format, ErrVersion, formatVersion)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errMeta, err)
 	}
+	m := &meta{all: b, config: j.Config}
 	if len(j.Config) > 0 {
-		if err := errors.Join(json.Unmarshal(j.Config, &m.Config), json.Unmarshal(j.Config, &m.otherConfig)); err != nil {
+		if err := json.Unmarshal(j.Config, &m.Config); err != nil {
 			return nil, fmt.Errorf("%w: config: %w", errMeta, err)
 		}
 	}
@@ -171,7 +166,7 @@ func parseSyncPolicy(s string) (SyncPolicy, error) {
 }
 
 func (m *meta) encode() ([]byte, error) {
-	config, err := mergeJSON(m.Config, m.otherConfig)
+	config, err := mergeJSON(m.Config, m.config)
 	if err != nil {
 		return nil, err
 	}
@@ -179,15 +174,19 @@ func (m *meta) encode() ([]byte, error) {
 	for _, g := range m.Gaps {
 		j.Gaps = append(j.Gaps, [2]uint64{g.From, g.To})
 	}
-	b, err := mergeJSON(j, m.other)
+	b, err := mergeJSON(j, m.all)
 	return append(b, '\n'), err
 }
 
-// mergeJSON encodes the struct v and, behind its fields, those of other that it
-// has no name for.
-func mergeJSON(v any, other map[string]json.RawMessage) ([]byte, error) {
+// mergeJSON encodes the struct v and, behind its fields, those of the object other
+// that it has no name for. Without other there are none.
+func mergeJSON(v any, other json.RawMessage) ([]byte, error) {
 	b, err := json.Marshal(v)
-	if err != nil {
+	if err != nil || len(other) == 0 {
+		return b, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(other, &all); err != nil {
 		return nil, err
 	}
 	known, err := jsonNames(v)
@@ -195,7 +194,7 @@ func mergeJSON(v any, other map[string]json.RawMessage) ([]byte, error) {
 		return nil, err
 	}
 	rest := map[string]json.RawMessage{}
-	for name, raw := range other {
+	for name, raw := range all {
 		// Reading takes names in any case.
 		if !known[strings.ToLower(name)] {
 			rest[name] = raw

@@ -73,10 +73,16 @@ func (l *Log) recoverActive(ctx context.Context, s survey) (cut cutOff, err erro
 	return cut, nil
 }
 
-// scanActive reads the valid prefix and builds the index on the way.
+// scanActive reads the valid prefix and builds the index on the way. Nobody else
+// writes to the file, so that it can be read ahead.
 func scanActive(ctx context.Context, f vfs.File, base uint64, interval int64) (*indexBuilder, scanResult, error) {
 	b := newIndexBuilder(base, interval)
-	res, err := scanSegment(f, base, func(pos int64, h format.Header, _ []byte) error {
+	fr, err := wholeFile(f, base)
+	if err != nil {
+		return b, scanResult{}, err
+	}
+	fr.still = fr.limit
+	res, err := scanFrames(fr, func(pos int64, h format.Header, _ []byte) error {
 		b.add(pos, h)
 		return ctx.Err()
 	})
