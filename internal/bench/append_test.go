@@ -25,13 +25,12 @@ func BenchmarkAppend(b *testing.B) {
 		for _, file := range []string{"zeroed", "growing"} {
 			b.Run(fmt.Sprintf("value=100B/callers=%d/file=%s", callers, file), func(b *testing.B) {
 				a := &appender{b, limit.Records(1024, 100), callers}
-				sides := []*turns.Side{a.evlog("evlog", callers, file == "growing")}
+				sides := []*turns.Side{a.evlog("evlog", callers, file == "growing"), a.limit("limit", zeroed(file))}
 				if file == "zeroed" {
-					sides = append(sides, a.limit("limit", limit.Zeroed), a.limit("growing", 0))
-				} else {
-					sides = append(sides, a.limit("limit", 0))
+					sides = append(sides, a.limit("growing", 0))
 				}
 				if callers > 1 {
+					sides = append(sides, limit.Woken(b, "woken", a.records, callers, syncsInTurn, zeroed(file)))
 					sides = append(sides, a.evlog("one-caller", 1, file == "growing"))
 				}
 				if file == "zeroed" && callers <= 64 {
@@ -41,6 +40,13 @@ func BenchmarkAppend(b *testing.B) {
 			})
 		}
 	}
+}
+
+func zeroed(file string) int64 {
+	if file == "zeroed" {
+		return limit.Zeroed
+	}
+	return 0
 }
 
 func (a *appender) evlog(name string, callers int, growing bool) *turns.Side {

@@ -36,7 +36,9 @@
 //
 //	ratio            speed of evlog in parts of the limit's: 1 is as fast
 //	ratio-NAME       the same, of another side: growing (the limit in a file that
-//	                 grows), one-caller (evlog with one caller), sqlite,
+//	                 grows), woken (the limit with its callers as goroutines, each
+//	                 woken when its record is durable; what they cost is no work of
+//	                 a log's), one-caller (evlog with one caller), sqlite,
 //	                 table (package tablelog), native (an SQLite table)
 //	NAME-ns/op       what that side takes
 //	ratio-p50        the same of the times of single operations, where they are

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -32,4 +33,53 @@ func Append(b testing.TB, name string, records []evlog.Record, callers, syncs in
 		}
 	}
 	return s
+}
+
+// Woken is Append with each caller a goroutine that waits until its record is durable, as
+// one of a library's does: the last to come writes and syncs for all, and wakes the
+// others. That all of them come each time is known beforehand, so nobody is waited for in
+// vain. The latency is that of a call.
+func Woken(b testing.TB, name string, records []evlog.Record, callers, syncs int, zeroed int64) *turns.Side {
+	w := &woken{l: New(b, b.TempDir(), zeroed), callers: callers, done: make(chan struct{})}
+	s := &turns.Side{Name: name, Ops: syncs * callers}
+	s.Before = func() {
+		size := int64(0)
+		for i := range s.Ops {
+			size += records[i%len(records)].Size()
+		}
+		w.l.Room(size)
+	}
+	s.Run = func(ops int) {
+		s.Lat.Together(callers, ops, func(i int) { w.append(&records[i%len(records)]) })
+	}
+	return s
+}
+
+// woken is a log that so many callers append to.
+type woken struct {
+	callers int
+
+	mu   sync.Mutex // guards the rest
+	l    *Log
+	come int
+	done chan struct{} // closed when those who have come are durable
+}
+
+func (w *woken) append(r *evlog.Record) {
+	now := time.Now().UnixMilli()
+	w.mu.Lock()
+	w.l.Buf = Encode(w.l.Buf, w.l.Next, now, r)
+	w.l.Next++
+	w.come++
+	done := w.done
+	if w.come < w.callers {
+		w.mu.Unlock()
+		<-done
+		return
+	}
+	w.l.Write()
+	w.l.Sync()
+	w.come, w.done = 0, make(chan struct{})
+	w.mu.Unlock()
+	close(done)
 }
