@@ -145,6 +145,9 @@ func lieInIndex(b []byte, rng interface{ IntN(int) int }) {
 		e := block[8+24*rng.IntN(n):]
 		e[rng.IntN(16)] ^= 1 << rng.IntN(8)
 	}
+	if rng.IntN(4) == 0 {
+		block[4], block[5] = byte(rng.IntN(n)), 0 // and about how many there are
+	}
 	evtest.PutCRC(block[:4], block[4:size])
 }
 
