@@ -63,7 +63,8 @@ func missingDirs(path string) ([]string, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-		if _, err := os.Lstat(path); err == nil {
+		// A directory was made by somebody else in between.
+		if info, err := os.Lstat(path); err == nil && !info.IsDir() {
 			return nil, &fs.PathError{Op: "mkdir", Path: path, Err: errDangling}
 		}
 		up := filepath.Dir(path)
