@@ -33,11 +33,28 @@ func (b *Box) remove(t *tx, logID string, in intent, take func(i int) bool) erro
 				return err
 			}
 		}
-		if _, err := t.exec(`DELETE FROM main.evlog_outbox WHERE `+which, r.first, r.last, uids); err != nil {
+		if err := t.delete(r, which, uids); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// delete deletes those rows of a run for which which, with the ids and the uids as
+// parameters, is true. A DELETE that calls functions, which could fail, has SQLite
+// copy each page before it changes it, for that case, above 64 KB into a temporary
+// file. Looking first whether all of them are there as they were is less work.
+func (t *tx) delete(r run, which string, uids []byte) error {
+	var there int64
+	err := t.row(`SELECT count(*) FROM main.evlog_outbox WHERE `+which, r.first, r.last, uids).Scan(&there)
+	switch {
+	case err != nil:
+	case there == r.last-r.first+1:
+		_, err = t.exec(`DELETE FROM main.evlog_outbox WHERE id BETWEEN ?1 AND ?2`, r.first, r.last)
+	case there > 0:
+		_, err = t.exec(`DELETE FROM main.evlog_outbox WHERE `+which, r.first, r.last, uids)
+	}
+	return err
 }
 
 // resolution is what became of an intent: so many of its rows are in the log, so

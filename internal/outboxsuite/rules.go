@@ -43,6 +43,7 @@ var rules = []rule{
 	{name: "note", off: outboxrule.Note, check: checkDatabaseBehind},
 	{name: "gaps", off: outboxrule.Gaps, check: checkGaps},
 	{name: "by_uid", off: outboxrule.ByUID, check: checkByUID},
+	{name: "by_uid/one", off: outboxrule.ByUID, check: checkByUIDOne},
 	{name: "no_pin", off: outboxrule.NoPin, check: checkOneConnection},
 	{name: "poll", off: outboxrule.Poll, check: checkPoll},
 	{name: "retry", off: outboxrule.Retry, check: checkRetry},

@@ -295,6 +295,26 @@ func checkGaps(e *env) error {
 
 // Ids can be given out again. The rows under them are others.
 func checkByUID(e *env) error {
+	if err := e.replaced(`DELETE FROM evlog_outbox`, `DELETE FROM sqlite_sequence WHERE name = 'evlog_outbox'`); err != nil {
+		return err
+	}
+	if err := e.put(e.box, "x", "y", "z"); err != nil {
+		return err
+	}
+	return e.relays("x", "y", "z")
+}
+
+// Of two rows with ids that follow each other one is another row.
+func checkByUIDOne(e *env) error {
+	if err := e.replaced(`UPDATE evlog_outbox SET uid = randomblob(16), value = x'78' WHERE id = (SELECT max(id) FROM evlog_outbox)`); err != nil {
+		return err
+	}
+	return e.relays("x")
+}
+
+// replaced appends the rows a and b of an intent, and runs queries that put others
+// under their ids.
+func (e *env) replaced(queries ...string) error {
 	if err := e.interrupted("a", "b"); err != nil {
 		return err
 	}
@@ -310,15 +330,16 @@ func checkByUID(e *env) error {
 	}); err != nil {
 		return err
 	}
-	for _, query := range []string{`DELETE FROM evlog_outbox`, `DELETE FROM sqlite_sequence WHERE name = 'evlog_outbox'`} {
+	for _, query := range queries {
 		if _, err := e.db.Exec(query); err != nil {
 			return err
 		}
 	}
-	if err := e.put(e.box, "x", "y", "z"); err != nil {
-		return err
-	}
-	log := e.openLog()
-	e.start(e.box, log)
-	return first(e.has("before", "a", "b", "x", "y", "z"), e.drained())
+	return nil
+}
+
+// relays opens the log, and relays these rows behind what replaced has appended.
+func (e *env) relays(values ...string) error {
+	e.start(e.box, e.openLog())
+	return first(e.has(append([]string{"before", "a", "b"}, values...)...), e.drained())
 }
