@@ -2,7 +2,10 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 
 	"github.com/evlog-go/evlog/evlog"
@@ -19,23 +22,21 @@ type batch struct {
 // An id below one that was relayed before is no reason to leave a row out, since
 // ids can be given out again. Only the batch whose rows are about to be deleted
 // is passed over.
-func (r *relay) read(ctx context.Context) (rows []readRow, err error) {
+func (r *relay) read(ctx context.Context) ([]readRow, error) {
 	most := r.most()
-	size := int64(0)
-	full := func(row readRow) bool {
+	rows := make([]readRow, 0, min(most, len(r.done.rows))) // likely as many as the last time
+	size, full := int64(0), false
+	take := func(row readRow) bool {
 		rows = append(rows, row)
 		size += int64(len(row.Record.Key) + len(row.Record.Value))
-		return len(rows) >= most || size >= r.b.opts.BatchBytes
-	}
-	first, last := int64(1), int64(0) // nothing
-	if n := len(r.done.rows); n > 0 {
-		first, last = r.done.rows[0].id, r.done.rows[n-1].id
+		full = len(rows) >= most || size >= r.b.opts.BatchBytes
+		return full
 	}
 	limit := noLimit
 	if !r.b.encodes { // into something smaller, perhaps
 		limit = blobSizes{evlog.MaxKeyBytes, r.log.MaxRecordBytes()}
 	}
-	err = r.use(ctx, func(s *session) error {
+	err := r.use(ctx, func(s *session) error {
 		// Before the rows: what is committed in between must not be missed. It takes
 		// a moment, which Notify is there to save; then the next poll reads again.
 		if r.known = false; !r.woken {
@@ -44,10 +45,37 @@ func (r *relay) read(ctx context.Context) (rows []readRow, err error) {
 			}
 		}
 		r.woken = false
-		return queryRows(context.WithoutCancel(ctx), s, full, limit,
-			`WHERE parked IS NULL AND id NOT BETWEEN ?4 AND ?5 ORDER BY id LIMIT ?3`, most, first, last)
+		for _, ids := range r.idsToRead() {
+			if full {
+				break
+			}
+			if err := queryRows(context.WithoutCancel(ctx), s, r.b.encodes, take, limit,
+				`WHERE parked IS NULL AND id BETWEEN ?3 AND ?4 ORDER BY id LIMIT ?5`, ids[0], ids[1], most-len(rows)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return rows, err
+}
+
+// idsToRead are the first and last ids of what is left of all ids without those
+// of the batch that is about to be deleted. SQLite begins at the first one, and
+// need not look at rows only to leave them out.
+func (r *relay) idsToRead() [][2]int64 {
+	n := len(r.done.rows)
+	if n == 0 {
+		return [][2]int64{{math.MinInt64, math.MaxInt64}}
+	}
+	first, last := r.done.rows[0].id, r.done.rows[n-1].id
+	var ids [][2]int64
+	if first > math.MinInt64 {
+		ids = append(ids, [2]int64{math.MinInt64, first - 1})
+	}
+	if last < math.MaxInt64 {
+		ids = append(ids, [2]int64{last + 1, math.MaxInt64})
+	}
+	return ids
 }
 
 // unfit is a row that cannot be appended.
@@ -60,6 +88,7 @@ type unfit struct {
 // log would refuse. What Encode makes of a row can be larger than the row.
 func (r *relay) encode(rows []readRow) (b batch, bad []unfit) {
 	size := int64(0)
+	b.rows, b.records = make([]rowRef, 0, len(rows)), make([]evlog.Record, 0, len(rows))
 	for _, row := range rows {
 		rec, err := r.recordOf(row)
 		if err != nil && !r.b.rules.Off(outboxrule.Park) {
@@ -78,8 +107,8 @@ func (r *relay) encode(rows []readRow) (b batch, bad []unfit) {
 // recordOf is the record of a row, or why the log would refuse it.
 func (r *relay) recordOf(row readRow) (evlog.Record, error) {
 	most := r.log.MaxRecordBytes()
-	if row.large != nil {
-		return evlog.Record{}, tooLarge(row.large.key, row.large.value, most)
+	if row.large {
+		return evlog.Record{}, tooLarge(row.key, row.value, most)
 	}
 	rec, err := r.encodeRow(row.Row)
 	if err == nil {
@@ -109,22 +138,30 @@ func (r *relay) encodeRow(row Row) (rec evlog.Record, err error) {
 	return rec, err
 }
 
-// park sets rows aside, with the reason.
+// park sets rows aside, with the reason. A row that is gone meanwhile is none to
+// tell of.
 func (r *relay) park(ctx context.Context, bad []unfit) error {
+	var parked []unfit
 	err := r.transact(ctx, func(t *tx) error {
 		for _, u := range bad {
-			if _, err := t.exec(`UPDATE main.evlog_outbox SET parked = ?3, attempts = attempts + 1 WHERE id = ?1 AND uid = ?2`,
-				u.row.ID, u.row.UID[:], u.err.Error()); err != nil {
+			var dedupe sql.NullString // read has left it out, unless Encode needed it
+			err := t.row(`UPDATE main.evlog_outbox SET parked = ?3, attempts = attempts + 1 WHERE id = ?1 AND uid = ?2
+				RETURNING attempts, dedupe`, u.row.ID, u.row.UID[:], u.err.Error()).Scan(&u.row.Attempts, &dedupe)
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
 				return err
 			}
+			u.row.DedupeKey, u.row.Parked = dedupe.String, u.err.Error()
+			parked = append(parked, u)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, u := range bad {
-		u.row.Parked, u.row.Attempts = u.err.Error(), u.row.Attempts+1
+	for _, u := range parked {
 		r.b.logger.Warn("outbox: row parked", "id", u.row.ID, "uid", u.row.UID, "err", u.err)
 		r.event(Event{Kind: EventParked, Row: u.row, Err: u.err})
 	}

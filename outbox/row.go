@@ -37,7 +37,8 @@ type Row struct {
 // readRow is a row as it was read.
 type readRow struct {
 	Row
-	large *blobSizes // one is above the limit, and was not read; nil: neither
+	key, value int64 // bytes
+	large      bool  // one is above the limit, and the record has neither
 }
 
 type blobSizes struct{ key, value int64 }
@@ -46,42 +47,71 @@ type blobSizes struct{ key, value int64 }
 // another language can have the relay read a gigabyte, which no log takes.
 var noLimit = blobSizes{math.MaxInt64, math.MaxInt64}
 
-// rowsQuery has ?1 and ?2 for the limit. SQLite knows the length of a blob without
-// reading it, and reads it only where the CASE comes to it.
-const rowsQuery = `SELECT id, uid, schema, ts_ms, attempts, parked, dedupe,
-	CASE WHEN length(key) > ?1 THEN NULL ELSE key END, CASE WHEN length(value) > ?2 THEN NULL ELSE value END,
-	CASE WHEN length(key) > ?1 OR length(value) > ?2 THEN coalesce(length(key), 0) || ' ' || coalesce(length(value), 0) END
-	FROM main.evlog_outbox `
+// rowsQuery has ?1 and ?2 for the limit: what is above has its length in its
+// place, which SQLite knows without reading it. What only Encode and people want
+// of a row comes last: without all, it is not asked for.
+func rowsQuery(all bool, where string) string {
+	query := `SELECT id, uid, schema, ts_ms, CASE WHEN length(key) > ?1 THEN length(key) ELSE key END,
+		CASE WHEN length(value) > ?2 THEN length(value) ELSE value END`
+	if all {
+		query += `, attempts, parked, dedupe`
+	}
+	return query + ` FROM main.evlog_outbox ` + where
+}
 
 // scanner reads the columns of rowsQuery. The bytes of many rows lie in common
 // blocks, which are not used again.
 type scanner struct {
-	uid, key, value, sizes sql.RawBytes
-	parked, dedupe         sql.NullString
-	block                  []byte
+	id, schema, ms, attempts int64
+	uid, key, value          blob
+	parked, dedupe           sql.NullString
+	block                    []byte
 }
 
-func (s *scanner) scan(rows *sql.Rows) (r readRow, err error) {
-	var schema, ms, attempts int64
-	err = rows.Scan(&r.ID, &s.uid, &schema, &ms, &attempts, &s.parked, &s.dedupe, &s.key, &s.value, &s.sizes)
-	if err != nil {
-		return r, err
+func (s *scanner) columns(all bool) []any {
+	c := []any{&s.id, &s.uid, &s.schema, &s.ms, &s.key, &s.value, &s.attempts, &s.parked, &s.dedupe}
+	if all {
+		return c
 	}
-	if len(s.uid) != len(r.UID) {
-		return r, fmt.Errorf("row %d: a uid of %d bytes", r.ID, len(s.uid))
+	return c[:6]
+}
+
+// row is the row that was scanned.
+func (s *scanner) row() (r readRow, err error) {
+	if len(s.uid.bytes) != len(r.UID) {
+		return r, fmt.Errorf("row %d: a uid of %d bytes", s.id, len(s.uid.bytes))
 	}
-	copy(r.UID[:], s.uid)
-	r.Record = evlog.Record{Schema: uint16(schema), Time: timeOf(ms)}
-	if len(s.sizes) == 0 {
-		r.Record.Key, r.Record.Value = s.keep(s.key), s.keep(s.value)
-	} else {
-		r.large = new(blobSizes)
-		if _, err := fmt.Sscan(string(s.sizes), &r.large.key, &r.large.value); err != nil {
-			return r, fmt.Errorf("row %d: sizes %q: %w", r.ID, s.sizes, err)
-		}
+	copy(r.UID[:], s.uid.bytes)
+	r.ID, r.Record.Schema, r.Record.Time = s.id, uint16(s.schema), timeOf(s.ms)
+	r.key, r.value, r.large = s.key.size, s.value.size, s.key.large || s.value.large
+	if !r.large { // half a record is of no use
+		r.Record.Key, r.Record.Value = s.keep(s.key.bytes), s.keep(s.value.bytes)
 	}
-	r.Attempts, r.Parked, r.DedupeKey = int(attempts), s.parked.String, s.dedupe.String
+	r.Attempts, r.Parked, r.DedupeKey = int(s.attempts), s.parked.String, s.dedupe.String
 	return r, nil
+}
+
+// blob is a column with bytes, which are valid until the next row, or with their
+// number in their place.
+type blob struct {
+	bytes []byte
+	size  int64
+	large bool
+}
+
+// Scan implements sql.Scanner.
+func (b *blob) Scan(column any) error {
+	switch v := column.(type) {
+	case nil:
+		*b = blob{}
+	case []byte:
+		*b = blob{bytes: v, size: int64(len(v))}
+	case int64:
+		*b = blob{size: v, large: true}
+	default:
+		return fmt.Errorf("a %T where bytes should be", column)
+	}
+	return nil
 }
 
 // Blocks begin small, since most reads find a row or two, and grow for those that
@@ -120,15 +150,19 @@ func timeOf(ms int64) time.Time {
 // queryRows reads rows until there are no more or full says so. where goes on the
 // query, from ?3 on. Each statement is read to its end or closed, so that no read
 // transaction stays open.
-func queryRows(ctx context.Context, q DBTX, full func(readRow) bool, limit blobSizes, where string, args ...any) error {
-	rows, err := q.QueryContext(ctx, rowsQuery+where, append([]any{limit.key, limit.value}, args...)...)
+func queryRows(ctx context.Context, q DBTX, all bool, full func(readRow) bool, limit blobSizes, where string, args ...any) error {
+	rows, err := q.QueryContext(ctx, rowsQuery(all, where), append([]any{limit.key, limit.value}, args...)...)
 	if err != nil {
 		return tables.Error(err)
 	}
 	defer func() { _ = rows.Close() }()
 	var s scanner
+	columns := s.columns(all)
 	for rows.Next() {
-		r, err := s.scan(rows)
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		r, err := s.row()
 		if err != nil {
 			return err
 		}

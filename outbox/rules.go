@@ -14,7 +14,7 @@ import (
 // events, since two can be equal.
 func (b *Box) guess(ctx context.Context, t *tx, s state, hs evlog.HookState) (intent, func(i int) bool, error) {
 	in := intent{offset: s.logEnd}
-	err := queryRows(ctx, t, func(r readRow) bool {
+	err := queryRows(ctx, t, false, func(r readRow) bool {
 		in.rows = append(in.rows, rowRef{id: r.ID, uid: r.UID, sum: sumOf(r.Record)})
 		return false
 	}, noLimit, `WHERE parked IS NULL ORDER BY id LIMIT ?3`, b.opts.BatchRows)

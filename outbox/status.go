@@ -72,7 +72,7 @@ func ReadStatus(ctx context.Context, q DBTX) (Status, error) {
 // It needs no Box. Errors are those of ReadStatus.
 func FindRow(ctx context.Context, q DBTX, id int64) (row Row, found bool, err error) {
 	if err = tables.Check(ctx, q); err == nil {
-		err = queryRows(ctx, q, func(r readRow) bool {
+		err = queryRows(ctx, q, true, func(r readRow) bool {
 			row, found = r.Row, true
 			return false
 		}, noLimit, `WHERE id = ?3`, id)

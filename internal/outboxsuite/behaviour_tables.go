@@ -68,7 +68,7 @@ func behaveUnread(e *env) error {
 	const large = 16 << 20
 	for _, query := range []string{
 		`INSERT INTO evlog_outbox (value) VALUES (zeroblob(?1))`,
-		`INSERT INTO evlog_outbox (key) VALUES (zeroblob(?1))`,
+		`INSERT INTO evlog_outbox (key, value, dedupe) VALUES (zeroblob(?1), x'01', 'once')`,
 		`INSERT INTO evlog_outbox (value) VALUES (CAST(?1 AS BLOB))`,
 	} {
 		if _, err := e.db.Exec(query, large); err != nil {
@@ -106,10 +106,11 @@ func behaveUnread(e *env) error {
 	if err := e.has(fmt.Sprint(large)); err != nil {
 		return err
 	}
-	for range 2 {
+	for _, dedupe := range []string{"", "once"} {
 		ev := <-parked
-		if len(ev.Row.Record.Key)+len(ev.Row.Record.Value) > 0 || is(ev.Err, evlog.ErrTooLarge) != nil || ev.Row.Parked != ev.Err.Error() {
-			return wrongf("%v", ev.Err)
+		if len(ev.Row.Record.Key)+len(ev.Row.Record.Value) > 0 || is(ev.Err, evlog.ErrTooLarge) != nil || ev.Row.Parked != ev.Err.Error() ||
+			ev.Row.Attempts != 1 || ev.Row.DedupeKey != dedupe {
+			return wrongf("%+v: %v", ev.Row, ev.Err)
 		}
 	}
 	rows, err := outbox.Parked(e.ctx, e.db)
@@ -129,7 +130,7 @@ func behaveUnread(e *env) error {
 		return err
 	}
 	run = e.start(box, log)
-	return first(box.Requeue(e.ctx, rows[0].ID, rows[1].ID), e.has(fmt.Sprint(large), fmt.Sprint(0, large), fmt.Sprint(large, 0)), run.end())
+	return first(box.Requeue(e.ctx, rows[0].ID, rows[1].ID), e.has(fmt.Sprint(large), fmt.Sprint(0, large), fmt.Sprint(large, 1)), run.end())
 }
 
 // OnEvent may use the database, of which the pool has one connection, and append
