@@ -89,7 +89,7 @@ func refuseNetwork(d vfs.Dir, allow bool) error {
 // open does everything between the open directory and the working log.
 func (l *Log) open(ctx context.Context) error {
 	if l.opts.MustExist {
-		if err := mustHold(l.dir); err != nil {
+		if _, err := mustHold(l.dir); err != nil {
 			return err
 		}
 	}
@@ -466,17 +466,17 @@ func wrap(doing string, err error) error {
 	return fmt.Errorf("evlog: %s: %w", doing, err)
 }
 
-// mustHold tests that there is a log in dir, and says what is there instead.
-func mustHold(dir vfs.Dir) error {
+// mustHold lists the segments of the log in dir, or says what is there instead.
+func mustHold(dir vfs.Dir) (listing, error) {
 	names, err := listNames(dir)
 	if err != nil {
-		return wrap("list "+dir.Path(), err)
+		return nil, wrap("list "+dir.Path(), err)
 	}
-	switch {
-	case len(segmentsOf(names)) > 0:
-		return nil
-	case len(names) == 0:
-		return fmt.Errorf("evlog: open %s: %w: the directory is empty", dir.Path(), ErrNoLog)
+	if segments := segmentsOf(names); len(segments) > 0 {
+		return segments, nil
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("evlog: open %s: %w: the directory is empty", dir.Path(), ErrNoLog)
 	}
 	for _, name := range names {
 		if name != format.DurableName && name != format.MetaName {
@@ -486,11 +486,11 @@ func mustHold(dir vfs.Dir) error {
 		// What it goes by was written after the names were listed, if a writer
 		// has just created the log.
 		if segments, err := listSegments(dir); err == nil && len(segments) > 0 {
-			return nil
+			return segments, nil
 		}
-		return lost
+		return nil, lost
 	}
-	return fmt.Errorf("evlog: open %s: %w: the directory holds other files", dir.Path(), ErrNoLog)
+	return nil, fmt.Errorf("evlog: open %s: %w: the directory holds other files", dir.Path(), ErrNoLog)
 }
 
 // lostSegments says what a log's directory without segments is.

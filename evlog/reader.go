@@ -91,9 +91,11 @@ func newReader(d vfs.Dir, o ReaderOptions, src durableSource) *Reader {
 }
 
 func (r *Reader) open() error {
-	if err := mustHold(r.dir); err != nil {
+	segments, err := mustHold(r.dir)
+	if err != nil {
 		return err
 	}
+	r.segments = segments
 	r.meta, r.metaErr = readMeta(r.dir)
 	switch {
 	case r.metaErr == nil:
@@ -104,8 +106,7 @@ func (r *Reader) open() error {
 	default:
 		return wrap("read log.json", r.metaErr)
 	}
-	_, err := r.list()
-	return err
+	return nil
 }
 
 // newLogReader is the reader of a log in the same process.

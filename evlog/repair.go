@@ -183,7 +183,7 @@ func (p *repairer) step(s RepairStep, do func() error) {
 // mustHoldDamaged tests that there is, or was, a log: nothing is left behind in a
 // directory that never held one.
 func mustHoldDamaged(dir vfs.Dir) error {
-	err := mustHold(dir)
+	_, err := mustHold(dir)
 	if errors.Is(err, ErrCorrupt) {
 		return nil
 	}
