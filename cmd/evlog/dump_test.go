@@ -27,14 +27,15 @@ func FuzzDump(f *testing.F) {
 	f.Add(log, uint16(0))
 	f.Add(append(bytes.Clone(log[:70]), log[60:]...), uint16(1))
 	f.Add(append(bytes.Clone(log), make([]byte, 100)...), uint16(30))
+	f.Add(format.Append(nil, 1, seedTime, 1, []byte("k"), []byte("val")), uint16(21)) // inside the record
 	f.Add(index, uint16(0))
 	f.Add(append(bytes.Clone(index[:100]), index[101:]...), uint16(200))
 	f.Add(durable[:], uint16(0))
 	f.Fuzz(func(t *testing.T, data []byte, at uint16) {
 		for _, name := range []string{"00000000000000000001.log", "00000000000000000001.idx", "DURABLE"} {
 			from := min(int64(at), int64(len(data)))
-			pos := from
-			for _, it := range dumpItems(t, name, data, from) {
+			items, pos := dumpFrom(t, name, data, from)
+			for _, it := range items {
 				if filepath.Ext(name) != format.LogSuffix {
 					break
 				}
@@ -52,6 +53,13 @@ func FuzzDump(f *testing.F) {
 // returns the JSON's items.
 func dumpItems(t *testing.T, name string, data []byte, at int64) []place {
 	t.Helper()
+	items, _ := dumpFrom(t, name, data, at)
+	return items
+}
+
+// dumpFrom is dumpItems, and returns where they begin: not at a byte inside a record.
+func dumpFrom(t *testing.T, name string, data []byte, at int64) (items []place, from int64) {
+	t.Helper()
 	var doc struct {
 		File  string
 		Items []place
@@ -67,12 +75,18 @@ func dumpItems(t *testing.T, name string, data []byte, at int64) []place {
 		err := d.run(kinds[filepath.Ext(name)])
 		require.Equal(t, d.damage > 0, errors.Is(err, evlog.ErrCorrupt), "%v", err)
 		require.NoError(t, a.out.Flush())
-		require.Empty(t, notices.String())
+		from = d.at
+		if said := notices.String(); said == "" {
+			require.Equal(t, at, from)
+		} else {
+			require.Greater(t, from, at)
+			require.Regexp(t, `^% byte \d+ is inside the record of offset \d+, which begins at \d+; the next one begins at \d+\n$`, said)
+		}
 		if structured {
 			require.NoError(t, json.Unmarshal(out.Bytes(), &doc), out.String())
 		}
 	}
-	return doc.Items
+	return doc.Items, from
 }
 
 // An empty or tiny file of each kind.
