@@ -2,10 +2,7 @@
 
 package vfs
 
-import (
-	"errors"
-	"os"
-)
+import "os"
 
 // openNonblock is not needed here: nothing in a directory blocks when opened.
 const openNonblock = 0
@@ -35,14 +32,3 @@ func syncPath(string) error { return nil }
 // LockDir does nothing: a directory cannot be locked here, and the LOCK file
 // cannot be removed while it is open.
 func (d *osDir) LockDir() (Lock, error) { return noLock{}, nil }
-
-// names lists the directory on a descriptor of its own: the read position belongs to
-// this call.
-func (d *osDir) names() ([]string, error) {
-	f, err := d.root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	names, err := f.Readdirnames(-1)
-	return names, errors.Join(err, f.Close())
-}
