@@ -40,26 +40,9 @@ type fileCache struct{ open []*segFile }
 // acquire opens the segment, or returns the open one if the name still leads to
 // it. fs.ErrNotExist: it is gone. The caller releases it.
 func (r *Reader) acquire(base uint64) (*segFile, error) {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return nil, ErrClosed
-	}
-	s := r.files.find(base)
-	if s != nil {
-		s.refs++
-	}
-	r.mu.Unlock()
-	if s != nil {
-		same, err := s.current(r)
-		if err == nil && same {
-			return s, nil
-		}
-		r.drop(s)
-		r.release(s)
-		if err != nil {
-			return nil, err
-		}
+	s, err := r.held(base)
+	if s != nil || err != nil {
+		return s, err
 	}
 	f, err := openSegment(r.dir, base)
 	if err != nil {
@@ -77,16 +60,41 @@ func (r *Reader) acquire(base uint64) (*segFile, error) {
 	return s, nil
 }
 
-// listedSegment acquires the segment that covers offset by the last listing, nil if
-// that cannot be done.
-func (r *Reader) listedSegment(offset uint64) *segFile {
+// held returns the segment if it is open and the name still leads to it, otherwise
+// nil. The caller releases it.
+func (r *Reader) held(base uint64) (*segFile, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, ErrClosed
+	}
+	s := r.files.find(base)
+	if s != nil {
+		s.refs++
+	}
+	r.mu.Unlock()
+	if s == nil {
+		return nil, nil
+	}
+	same, err := s.current(r)
+	if err == nil && same {
+		return s, nil
+	}
+	r.drop(s)
+	r.release(s)
+	return nil, err
+}
+
+// listedSegment is the segment that covers offset by the last listing, as get, which
+// is acquire or held, returns it; nil if that cannot be done.
+func (r *Reader) listedSegment(offset uint64, get func(uint64) (*segFile, error)) *segFile {
 	r.mu.Lock()
 	base, ok := r.segments.covering(offset)
 	r.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	s, err := r.acquire(base)
+	s, err := get(base)
 	if err != nil {
 		return nil
 	}
@@ -208,6 +216,9 @@ func (s *segFile) entries(r *Reader, upTo int64, closed bool) (entryList, error)
 	return list, err
 }
 
+// noScan is an upTo of who does without a list where there is no index.
+const noScan = -1
+
 // lists is entries for who must not take memory: where x is nil, list is meant.
 func (s *segFile) lists(r *Reader, upTo int64, closed bool) (x *index, list entrySlice, err error) {
 	if list, ok := r.src.entries(s.base); ok {
@@ -222,6 +233,9 @@ func (s *segFile) lists(r *Reader, upTo int64, closed bool) (x *index, list entr
 	if x != nil {
 		s.final = s.final || closed
 		return x, nil, nil
+	}
+	if upTo == noScan {
+		return nil, nil, nil
 	}
 	if s.scan == nil {
 		s.scan = &sparse{next: s.base, interval: r.config().IndexBytes}

@@ -10,19 +10,22 @@ import (
 )
 
 // Get returns the first record at or after offset, which stays valid.
-// ErrNotFound: offset is at the end. Otherwise as Records.
+// ErrNotFound: offset is at the end. Otherwise as Records, but that a damaged record
+// before the one that is wanted may go unnoticed.
 func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
-	// What was durable once still is: for a record below that nobody has to be asked.
+	// What was durable once still is: for a record below that nobody has to be asked,
+	// where the file is the one that was open then.
 	known := r.src.known()
-	if rec, ok := r.quickly(ctx, offset, known); ok {
+	held := r.listedSegment(offset, r.held)
+	if rec, ok := r.quickly(ctx, held, offset, known); ok {
 		return rec, nil
 	}
 	d, err := r.durable(ctx)
 	if err != nil {
 		return Record{}, err
 	}
-	if d != known {
-		if rec, ok := r.quickly(ctx, offset, d); ok {
+	if held == nil || offset >= known.NextOffset { // otherwise it would find the same
+		if rec, ok := r.quickly(ctx, r.listedSegment(offset, r.acquire), offset, d); ok {
 			return rec, nil
 		}
 	}
@@ -37,20 +40,20 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 // listing says, it has an index, and the record is near an entry. Where both are
 // open, it reads the file once and allocates the record. Whatever it does not find
 // is for a walker to look for, and whatever it finds wrong for a walker to judge.
-func (r *Reader) quickly(ctx context.Context, offset uint64, d format.Durable) (rec Record, ok bool) {
-	if ctx.Err() != nil || offset >= d.NextOffset {
-		return rec, false
-	}
-	s := r.listedSegment(offset)
+// It releases s, which may be nil.
+func (r *Reader) quickly(ctx context.Context, s *segFile, offset uint64, d format.Durable) (rec Record, ok bool) {
 	if s == nil {
 		return rec, false
 	}
 	defer r.release(s)
-	valid := int64(math.MaxInt64)
-	if s.base == d.Base {
-		valid = d.Position
+	if ctx.Err() != nil || offset >= d.NextOffset {
+		return rec, false
 	}
-	index, list, err := s.lists(r, valid, s.base < d.Base)
+	valid, scan := int64(math.MaxInt64), int64(noScan)
+	if s.base == d.Base {
+		valid, scan = d.Position, d.Position
+	}
+	index, list, err := s.lists(r, scan, s.base < d.Base)
 	if err != nil {
 		return rec, false
 	}

@@ -102,7 +102,7 @@ func (h *housekeeper) writeIndex(header format.IndexHeader, entries []format.Ind
 func (h *housekeeper) run(ctx context.Context, names []string) {
 	defer close(h.done)
 	if err := h.l.dir.settle(); err != nil {
-		_ = h.l.poison(wrap("open", err)) // whoever writes finds out, and need not be the first
+		h.l.poisonBeside(wrap("open", err)) // whoever writes finds out, and need not be the first
 	}
 	segments, indexed := segmentsOf(names), map[uint64]bool{}
 	if err := h.l.settleRemovals(ctx, names, segments); err != nil && ctx.Err() == nil {

@@ -283,6 +283,14 @@ func (l *Log) poison(cause error) error {
 	return err
 }
 
+// poisonBeside is poison for a goroutine that does not have the turn: it takes it for a
+// moment, so that those who wait for a sync are told.
+func (l *Log) poisonBeside(cause error) {
+	_ = l.poison(cause)
+	l.turn <- struct{}{}
+	l.releaseTurn()
+}
+
 // failLocked gives everybody who waits for something not yet written its error.
 func (l *Log) failLocked(err error) {
 	for _, c := range append(l.queue, l.curIfAny()...) {

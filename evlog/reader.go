@@ -312,11 +312,21 @@ func (r *Reader) gaps() []OffsetRange {
 // logSource is the durable position of a log in the same process.
 type logSource struct{ l *Log }
 
+// load waits for names that opening found and that are not yet durable: what is read
+// may lead to effects elsewhere (I2).
 func (s logSource) load(context.Context) (format.Durable, error, error) {
+	if err := s.l.dir.settle(); err != nil {
+		return format.Durable{}, nil, wrap("open", err)
+	}
 	return s.l.pub.load(), nil, nil
 }
 
-func (s logSource) known() format.Durable { return s.l.pub.load() }
+func (s logSource) known() format.Durable {
+	if s.l.dir.found.Load() {
+		return format.Durable{}
+	}
+	return s.l.pub.load()
+}
 
 func (s logSource) waiter() (func(context.Context, uint64) error, func()) {
 	return s.wait, func() {}

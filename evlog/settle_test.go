@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -79,8 +80,8 @@ func (h heldSync) names() (list []string) {
 }
 
 // After a clean close the names that opening finds are made durable beside the
-// first append, which is not acknowledged before. A power failure until then leaves
-// what it left before opening. (I1, I5)
+// first append, which is not acknowledged before, and nothing is read before. A power
+// failure until then leaves what it left before opening. (I1, I2, I5)
 func TestOpen_NamesAreDurableBeforeAnAcknowledgement(t *testing.T) {
 	p, m := inMem(t)
 	want := closedCleanly(t, p)
@@ -91,8 +92,18 @@ func TestOpen_NamesAreDurableBeforeAnAcknowledgement(t *testing.T) {
 	q := p.on(fsys)
 	l := q.open(t, nil)
 	defer held.let() // or Close would wait
-	sameRecs(t, want, take(t, l.Reader().Records(p.ctx, 0), len(want)))
-	acked := make(chan error)
+	acked, read, got := make(chan error), make(chan error), make(chan error)
+	go func() {
+		var err error
+		for _, err = range l.Reader().Records(p.ctx, 0) {
+			break
+		}
+		read <- err
+	}()
+	go func() {
+		_, err := l.Reader().Get(p.ctx, 3)
+		got <- err
+	}()
 	go func() {
 		_, err := l.Append(p.ctx, numbered(20, 1)...)
 		acked <- err
@@ -103,15 +114,19 @@ func TestOpen_NamesAreDurableBeforeAnAcknowledgement(t *testing.T) {
 	select {
 	case err := <-acked:
 		require.Fail(t, "acknowledged in a file that nobody will find", "%v", err)
+	case err := <-read:
+		require.Fail(t, "read from a file that nobody will find", "%v", err)
+	case err := <-got:
+		require.Fail(t, "got from a file that nobody will find", "%v", err)
 	case <-time.After(5 * time.Millisecond):
 	}
 	require.Empty(t, held.names())
-	_, next, err := l.Reader().Bounds(p.ctx)
-	require.NoError(t, err)
-	require.EqualValues(t, 20, next, "seen before it is durable")
 
 	held.let()
 	require.NoError(t, inTime(t, "the append", acked))
+	require.NoError(t, inTime(t, "the reading", read))
+	require.NoError(t, inTime(t, "the look-up", got))
+	sameRecs(t, want, take(t, l.Reader().Records(p.ctx, 0), len(want)))
 	require.Equal(t, []string{"dirsync", "syncparent"}, held.names()[:2])
 	out := onFS(t, m.SyncedImage()).image(t).Writer()
 	require.NoError(t, out.Err)
@@ -213,9 +228,10 @@ func TestOpen_NamesCannotBeMadeDurable(t *testing.T) {
 				require.ErrorIs(t, err, evlog.ErrPoisoned)
 				_, err = l.Compact(p.ctx, purging())
 				failed(err)
-				_, next, err := l.Reader().Bounds(p.ctx)
-				require.NoError(t, err)
-				require.EqualValues(t, 20, next)
+				_, _, err = l.Reader().Bounds(p.ctx)
+				failed(err)
+				_, err = l.Reader().Get(p.ctx, 3)
+				failed(err)
 				err = l.Close()
 				failed(err)
 				require.ErrorIs(t, err, evlog.ErrPoisoned)
@@ -230,5 +246,66 @@ func TestOpen_NamesCannotBeMadeDurable(t *testing.T) {
 				failed(p2.on(vfs.Inject(m2, failing)).refused(t, nil))
 			})
 		}
+	}
+}
+
+// Who waits for a sync that is an hour away is told at once that it will not come; and no
+// room for a name is no full disk that a log goes on after: nothing is cut (I5).
+func TestOpen_WhoWaitsIsToldThatNamesAreLost(t *testing.T) {
+	for name, do := range map[string]func(p place, l *evlog.Log) error{
+		"append": func(p place, l *evlog.Log) error { // so much that it is written at once
+			_, err := l.Append(p.ctx, evlog.Record{Value: make([]byte, 1<<20)})
+			return err
+		},
+		"roll": func(p place, l *evlog.Log) error { return l.Roll(p.ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var full atomic.Bool
+			opts := &evlog.Options{
+				Sync: evlog.SyncInterval, SyncInterval: time.Hour, NoPreallocate: true,
+				OnEvent: func(e evlog.Event) { full.CompareAndSwap(false, e.Kind == evlog.EventDiskFull) },
+			}
+			p, m := inMem(t)
+			l := p.open(t, opts)
+			_, err := l.Enqueue(p.ctx, numbered(0, 3)...)
+			require.NoError(t, err)
+			require.NoError(t, l.Close())
+			before := p.image(t)
+
+			fail := make(chan struct{})
+			let := sync.OnceFunc(func() { close(fail) })
+			time.AfterFunc(10*time.Second, let) // a test that fails does not hang
+			trace := vfs.NewTrace(changesLog)
+			q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+				if op.Kind == vfs.OpDirSync {
+					<-fail
+					return syscall.ENOSPC
+				}
+				return nil
+			}).After(trace.Record))
+			l = q.open(t, opts)
+			defer let()
+			told := make(chan error, 1)
+			go func() { told <- do(q, l) }()
+			if name == "append" {
+				soon(t, "it is written", func() bool {
+					return slices.ContainsFunc(trace.Strings(), func(s string) bool { return strings.HasPrefix(s, "write 0") })
+				})
+			}
+			let()
+			err = inTime(t, "the error", told)
+			require.ErrorIs(t, err, evlog.ErrPoisoned)
+			require.ErrorContains(t, err, "make the names that opening found durable")
+			require.ErrorIs(t, l.Close(), evlog.ErrPoisoned)
+			require.False(t, full.Load())
+			cuts := 0
+			for _, s := range trace.Strings() {
+				if strings.HasPrefix(s, "truncate 0") {
+					cuts++
+				}
+			}
+			require.LessOrEqual(t, cuts, map[string]int{"append": 0, "roll": 1}[name]) // a roll cuts off what it has prepared
+			require.Equal(t, before["DURABLE"], p.image(t)["DURABLE"])
+		})
 	}
 }

@@ -67,7 +67,7 @@ func (d *stickyDir) settle() error {
 		err = d.SyncParent()
 	}
 	if err != nil {
-		d.err = fmt.Errorf("make the names that opening found durable: %w", err)
+		d.err = fmt.Errorf("make the names that opening found durable: %w: %w", errSyncDir, err)
 		return d.err
 	}
 	d.found.Store(false)
@@ -83,6 +83,14 @@ func (d *stickyDir) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File,
 		}
 	}
 	return d.Dir.OpenFile(name, flag, perm)
+}
+
+// Lock creates the file where it is missing.
+func (d *stickyDir) Lock(name string) (vfs.Lock, error) {
+	if err := d.settle(); err != nil {
+		return nil, err
+	}
+	return d.Dir.Lock(name)
 }
 
 func (d *stickyDir) Remove(name string) error {

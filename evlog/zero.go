@@ -221,7 +221,5 @@ func (z *zeroer) step(f vfs.File, base uint64) (n int64, err error) {
 
 // fail poisons the log: what the failed sync covered may have been records.
 func (z *zeroer) fail(err error) {
-	_ = z.l.poison(err)
-	z.l.turn <- struct{}{}
-	z.l.releaseTurn() // tells those who wait for a sync
+	z.l.poisonBeside(err)
 }
