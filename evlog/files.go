@@ -85,16 +85,20 @@ func (r *Reader) held(base uint64) (*segFile, error) {
 	return nil, err
 }
 
-// listedSegment is the segment that covers offset by the last listing, as get, which
-// is acquire or held, returns it; nil if that cannot be done.
-func (r *Reader) listedSegment(offset uint64, get func(uint64) (*segFile, error)) *segFile {
+// listedSegment is the segment that covers offset by the last listing: acquired, or
+// with open false held; nil if that cannot be done.
+func (r *Reader) listedSegment(offset uint64, open bool) *segFile {
 	r.mu.Lock()
 	base, ok := r.segments.covering(offset)
 	r.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	s, err := get(base)
+	get := (*Reader).held
+	if open {
+		get = (*Reader).acquire
+	}
+	s, err := get(r, base)
 	if err != nil {
 		return nil
 	}
@@ -216,7 +220,8 @@ func (s *segFile) entries(r *Reader, upTo int64, closed bool) (entryList, error)
 	return list, err
 }
 
-// noScan is an upTo of who does without a list where there is no index.
+// noScan is an upTo of who takes the list as far as others have made it, where there is
+// no index.
 const noScan = -1
 
 // lists is entries for who must not take memory: where x is nil, list is meant.
@@ -235,7 +240,10 @@ func (s *segFile) lists(r *Reader, upTo int64, closed bool) (x *index, list entr
 		return x, nil, nil
 	}
 	if upTo == noScan {
-		return nil, nil, nil
+		if s.scan != nil {
+			list = s.scan.list
+		}
+		return nil, list, nil
 	}
 	if s.scan == nil {
 		s.scan = &sparse{next: s.base, interval: r.config().IndexBytes}

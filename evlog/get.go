@@ -16,7 +16,7 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 	// What was durable once still is: for a record below that nobody has to be asked,
 	// where the file is the one that was open then.
 	known := r.src.known()
-	held := r.listedSegment(offset, r.held)
+	held := r.listedSegment(offset, false)
 	if rec, ok := r.quickly(ctx, held, offset, known); ok {
 		return rec, nil
 	}
@@ -25,7 +25,7 @@ func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 		return Record{}, err
 	}
 	if held == nil || offset >= known.NextOffset { // otherwise it would find the same
-		if rec, ok := r.quickly(ctx, r.listedSegment(offset, r.acquire), offset, d); ok {
+		if rec, ok := r.quickly(ctx, r.listedSegment(offset, true), offset, d); ok {
 			return rec, nil
 		}
 	}

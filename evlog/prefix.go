@@ -85,7 +85,7 @@ func (p Prefix) Get(ctx context.Context, offset uint64) (Record, error) {
 	if offset >= p.Next() {
 		return Record{}, fmt.Errorf("evlog: get offset %d: %w", offset, ErrNotFound)
 	}
-	if rec, ok := p.r.quickly(ctx, p.r.listedSegment(offset, p.r.acquire), offset, p.d); ok {
+	if rec, ok := p.r.quickly(ctx, p.r.listedSegment(offset, true), offset, p.d); ok {
 		return rec, nil
 	}
 	w, err := p.start(offset)
