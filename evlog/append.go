@@ -115,8 +115,8 @@ func (l *Log) accept(ctx context.Context, records []Record, src offsetSource, wa
 	return l.encodeAndUnlock(records, size, now, src, wait)
 }
 
-// lockTries take about as long as who holds mu takes twice. Of 0, 30 and 200 the last made
-// the median of 64 and of 256 callers shortest.
+// lockTries is how often mu is asked for before waiting. With 200 the median of a call
+// was shorter by a seventh than with none, among 64 callers and among 256 on two cores.
 const lockTries = 200
 
 // lockShortly is mu.Lock for callers who come by the hundred. Whoever holds mu is done in

@@ -10,13 +10,12 @@ import (
 
 // fstatat is unix.Fstatat without the copy of the name on the heap.
 func fstatat(dir int, name string, st *unix.Stat_t) error {
-	var buf [256]byte // NAME_MAX and the NUL
-	if len(name) >= len(buf) {
-		return unix.ENAMETOOLONG
+	var c cName
+	if err := c.set(name); err != nil {
+		return err
 	}
-	copy(buf[:], name)
 	_, _, errno := unix.Syscall6(unix.SYS_NEWFSTATAT, uintptr(dir),
-		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(st)), 0, 0, 0)
+		uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(st)), 0, 0, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -11,13 +11,12 @@ import (
 // makes the next write store a finer one. Asked before each commit, DURABLE's inode would
 // change with each commit, and the segment's fdatasync would take a third longer (ext4).
 func idOfName(dir int, name string) (fileID, error) {
-	var buf [256]byte // NAME_MAX and the NUL; unix.Statx has a copy on the heap
-	if len(name) >= len(buf) {
-		return fileID{}, unix.ENAMETOOLONG
+	var c cName
+	if err := c.set(name); err != nil {
+		return fileID{}, err
 	}
-	copy(buf[:], name)
 	var st unix.Statx_t
-	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(&buf[0])),
+	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(&c[0])),
 		0, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
 	switch errno {
 	case 0:
