@@ -152,7 +152,9 @@ func (r *Reader) ID() string {
 
 // Bounds returns the half-open range of offsets that can be read. first is a
 // lower bound: the first record left may have a higher offset. In an empty log
-// both are equal.
+// both are equal. What has been removed by the time first is read from is an
+// *OffsetError, which says where to go on. After a crash during a removal first may
+// be lower for a moment, until the removal is done again.
 func (r *Reader) Bounds(ctx context.Context) (first, next uint64, err error) {
 	d, err := r.durable(ctx)
 	if err != nil {
