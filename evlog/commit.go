@@ -213,6 +213,8 @@ func (l *Log) syncAndPublish() error {
 		if err := l.publish(); err != nil {
 			return err
 		}
+	} else if err := l.dir.settle(); err != nil { // what opening found is promised as well
+		return l.poison(wrap("open", err))
 	}
 	if err := l.failure(); err != nil {
 		return err // the zeroer's sync failed meanwhile: acknowledge nothing (I5)
