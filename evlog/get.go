@@ -10,8 +10,7 @@ import (
 )
 
 // Get returns the first record at or after offset, which stays valid.
-// ErrNotFound: offset is at the end. Otherwise as Records, but that a damaged record
-// before the one that is wanted may go unnoticed.
+// ErrNotFound: offset is at the end. Otherwise as Records.
 func (r *Reader) Get(ctx context.Context, offset uint64) (Record, error) {
 	// What was durable once still is: for a record below that nobody has to be asked,
 	// where the file is the one that was open then.
@@ -74,38 +73,20 @@ func (r *Reader) quickly(ctx context.Context, s *segFile, offset uint64, d forma
 }
 
 // pick returns the first record from offset on and below end. b begins with the
-// record at index entry at, or the entry is not to be trusted. Where the record with
-// this very offset is found, and valid, it is the one, whatever stands before it
-// (I3). Any other one is it only if all before it are valid.
+// record at index entry at, or the entry is not to be trusted. All before the one that
+// is wanted must be valid, or nobody knows that it is a record: a damaged length may
+// lead into a value, and a value may hold a whole record, with that very offset.
 func (r *Reader) pick(b []byte, at, offset, end uint64) (rec Record, ok bool) {
-	if h, err := format.Parse(b, at); err != nil || h.Offset != at {
-		return rec, false
-	}
-	before, seen := 0, uint64(1)
-	for lowest := at; ; seen++ {
-		rest := b[before:]
-		if len(rest) < format.HeaderSize {
+	for lowest, seen := at, uint64(1); ; seen++ {
+		h, err := format.Parse(b, lowest)
+		if err != nil || seen == 1 && h.Offset != at || h.Offset >= end {
 			return rec, false
 		}
-		h := format.ParseHeader(rest)
-		if h.Check(int64(len(rest)), lowest) != nil || h.Offset >= end {
-			return rec, false
+		if h.Offset >= offset {
+			r.visited.Add(seen)
+			return recordOf(b[:h.Size()]).Clone(), true
 		}
-		if h.Offset < offset {
-			before += int(h.Size())
-			lowest = h.Offset + 1
-			continue
-		}
-		if h.CheckBody(rest) != nil {
-			return rec, false
-		}
-		if h.Offset > offset {
-			if n, _ := format.Run(b[:before], at); n < before {
-				return rec, false
-			}
-		}
-		r.visited.Add(seen)
-		return recordOf(rest[:h.Size()]).Clone(), true
+		b, lowest = b[h.Size():], h.Offset+1
 	}
 }
 

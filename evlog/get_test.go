@@ -1,6 +1,7 @@
 package evlog_test
 
 import (
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,9 +88,8 @@ func TestGet_AsksNobodyForWhatIsKnown(t *testing.T) {
 	require.Equal(t, opened+2, asked.Load())
 }
 
-// A record that is there and valid is the one, also where one before it is damaged,
-// the first time and later. Where there is none with that offset, and what there is
-// before cannot be read, nobody knows which one follows.
+// Behind a damaged record nobody knows what is a record: reading ends there, also for
+// a look-up that begins before it, the first time and later.
 func TestGet_BehindDamage(t *testing.T) {
 	p := placeWith(t, build().segment(0, 0, 1, 2, 3, 5, 6).durable(7, 0).im)
 	l := p.open(t, nil)
@@ -102,16 +102,71 @@ func TestGet_BehindDamage(t *testing.T) {
 	p.put(t, im)
 	r := p.reader(t, nil)
 	for range 3 {
-		for _, offset := range []uint64{0, 1, 3, 5, 6} {
+		for _, offset := range []uint64{0, 1} {
 			rec, err := r.Get(p.ctx, offset)
 			require.NoError(t, err)
 			require.Equal(t, offset, rec.Offset)
 		}
-		for _, offset := range []uint64{2, 4} {
+		for _, offset := range []uint64{2, 3, 4, 5, 6} {
 			_, err := r.Get(p.ctx, offset)
 			var damage *evlog.CorruptError
 			require.ErrorAs(t, err, &damage)
 			require.Equal(t, s.Pos[2], damage.Pos)
 		}
+	}
+}
+
+// A log of records that were read from another one holds whole records, with valid
+// checksums and with the offsets that they have here, or others that fit. One bit that
+// is wrong may lead from one record into the value of a later one. Whichever bit that
+// is, nothing is taken for a record that is none.
+func TestGet_ValuesThatHoldRecords(t *testing.T) {
+	for name, inner := range map[string]func(offset uint64) []byte{
+		"the same offset": func(offset uint64) []byte {
+			return evtest.EncodeRec(evtest.RecOf(evlog.Record{Offset: offset, Value: []byte("not here")}))
+		},
+		"those that follow": func(offset uint64) (b []byte) {
+			for next := offset; next < offset+3; next++ {
+				b = append(b, evtest.EncodeRec(evtest.RecOf(evlog.Record{Offset: next, Value: []byte("nor here")}))...)
+			}
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, m := inMem(t)
+			l := p.open(t, nil)
+			var wrote []evlog.Record
+			for offset := range uint64(8) {
+				wrote = append(wrote, rec("abcd", string(inner(offset)))) // 32 bytes in front of the value
+			}
+			want := appendEach(t, p.ctx, l, wrote...)
+			require.NoError(t, l.Close())
+			d, err := m.OpenDir(p.dir)
+			require.NoError(t, err)
+			defer d.Close()
+			f, err := d.OpenFile(evtest.SegmentFile(0), os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer f.Close()
+			whole := p.image(t)[evtest.SegmentFile(0)]
+			damaged := 0
+			for bit := range 8 * len(whole) {
+				_, err := f.WriteAt([]byte{whole[bit/8] ^ 1<<(bit%8)}, int64(bit/8))
+				require.NoError(t, err)
+				r := p.reader(t, nil)
+				for _, w := range want {
+					got, err := r.Get(p.ctx, w.Offset)
+					if err == nil {
+						require.True(t, w.Same(evtest.RecOf(got)), "bit %d: want %v, got %v", bit, w, evtest.RecOf(got))
+						continue
+					}
+					require.ErrorIs(t, err, evlog.ErrCorrupt)
+					damaged++
+				}
+				require.NoError(t, r.Close())
+				_, err = f.WriteAt(whole[bit/8:bit/8+1], int64(bit/8))
+				require.NoError(t, err)
+			}
+			require.Positive(t, damaged)
+		})
 	}
 }
