@@ -523,7 +523,9 @@ func TestBackup_WhatWasActiveIsRemoved(t *testing.T) {
 		slow := vfs.Inject(p.fsys, func(op vfs.Op) error {
 			if count++; count == n {
 				_, err := l.Retain(p.ctx, &evlog.RetainOptions{Below: 30})
-				require.NoError(t, err)
+				if !windowsRules || !errors.Is(err, fs.ErrPermission) { // the backup has it open
+					require.NoError(t, err)
+				}
 				appendEach(t, p.ctx, l, numbered(30, 5)...)
 				quiet(t, p)
 			}

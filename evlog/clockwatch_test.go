@@ -60,6 +60,7 @@ func TestClock_JumpIsKnownAfterReopening(t *testing.T) {
 				clock.Advance(12 * time.Hour)
 			}
 			l = p.open(t, opts)
+			p.settled(t)
 			rep, err := l.Retain(p.ctx, nil)
 			require.NoError(t, err)
 			require.Len(t, rep.Removed, 1)

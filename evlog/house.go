@@ -31,7 +31,7 @@ type housekeeper struct {
 	close   context.CancelFunc
 	one     chan struct{} // holds a token while Reindex goes on, and once the log is closed
 
-	buildMu sync.Mutex // held while an index is made by reading: one at a time
+	buildMu sync.Mutex // held while an index is read whole, or made by reading: one at a time
 
 	mu    sync.Mutex // guards plain
 	plain []uint64   // segments whose indexes were written without a filter
@@ -243,13 +243,9 @@ func (h *housekeeper) check(ctx context.Context, base uint64, pace *pacer) {
 		return // gone, or for a reader to complain about
 	}
 	defer f.Close()
-	x, err := openIndex(h.l.dir, base, f)
+	err = h.whole(f, base)
 	if err == nil {
-		err = errors.Join(x.checkBlocks(), x.checkFilter())
-		_ = x.close()
-		if err == nil {
-			return
-		}
+		return
 	}
 	if !noIndex(err) {
 		h.report(base, err)
@@ -259,6 +255,20 @@ func (h *housekeeper) check(ctx context.Context, base uint64, pace *pacer) {
 		return
 	}
 	h.report(base, h.l.rebuildIndex(ctx, f, base, pace))
+}
+
+// whole says what is wrong with the index of a closed segment, or that it lacks a
+// filter. Reindex waits for that: an open file cannot be replaced everywhere.
+func (h *housekeeper) whole(f vfs.File, base uint64) error {
+	h.buildMu.Lock()
+	defer h.buildMu.Unlock()
+	x, err := openIndex(h.l.dir, base, f)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(x.checkBlocks(), x.checkFilter())
+	_ = x.close()
+	return err
 }
 
 // vouches reports whether an index that does not match is all that tells of
@@ -354,5 +364,6 @@ func (l *Log) rebuildIndex(ctx context.Context, f vfs.File, base uint64, pace *p
 		x.drop()
 		return err
 	}
+	l.reader.forget(base) // what it keeps open just in case
 	return x.finish()
 }

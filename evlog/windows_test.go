@@ -2,6 +2,7 @@ package evlog_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,4 +80,44 @@ func TestWindowsRules_LockAndDurable(t *testing.T) {
 	_, err = evlog.Repair(p.ctx, p.dir, &evlog.RepairOptions{Execute: true})
 	require.NoError(t, err)
 	p.verified(t)
+}
+
+// The log's own reader, and its housekeeper, who looks whether indexes are whole, have
+// them open: neither is in the way of Reindex.
+func TestWindows_ReindexIsNotInItsOwnWay(t *testing.T) {
+	m := vfs.NewMem()
+	p := onFS(t, m)
+	looks, let := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool
+	p.ctx = vfs.NewContext(t.Context(), vfs.Inject(vfs.Windows(m), func(op vfs.Op) error {
+		if op.Kind == vfs.OpRead && op.Name == evtest.IndexFile(0) && armed.CompareAndSwap(true, false) {
+			close(looks)
+			<-let
+		}
+		return nil
+	}))
+	l := p.open(t, tiny())
+	want := appendEach(t, p.ctx, l, numbered(0, 60)...)
+	require.NoError(t, l.Close())
+
+	armed.Store(true)
+	l = p.open(t, &evlog.Options{NoRetention: true}) // which looks too
+	inTime(t, "the housekeeper looks", looks)
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Reindex(p.ctx, nil)
+		done <- err
+	}()
+	time.Sleep(2 * time.Millisecond) // enough to fail, without the rule
+	close(let)
+	require.NoError(t, inTime(t, "Reindex", done))
+
+	for _, w := range want {
+		got, err := l.Reader().Get(p.ctx, w.Offset)
+		require.NoError(t, err)
+		require.True(t, w.Same(evtest.RecOf(got)))
+	}
+	_, err := l.Reindex(p.ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
 }
