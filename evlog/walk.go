@@ -54,20 +54,32 @@ func (w *walker) leave() {
 func (w *walker) extend(limit format.Durable) error {
 	w.limit = limit
 	w.fr.drop()
-	if w.seg == nil {
+	switch {
+	case w.seg == nil:
+		return nil
+	case w.seg.base == limit.Base && limit.Position > w.fr.pos:
+		// The file is at least that long, and what is behind is not wanted. A follower
+		// who is woken for one record would wait as long for the size as for the record.
+		w.sized(limit.Position)
 		return nil
 	}
 	return w.measure()
 }
 
-// measure takes the size of the segment's file, and how much of it is worth
-// reading ahead.
+// measure takes the size of the segment's file.
 func (w *walker) measure() error {
 	info, err := w.seg.f.Stat()
 	if err != nil {
 		return err
 	}
-	w.fr.limit = info.Size()
+	w.sized(info.Size())
+	return nil
+}
+
+// sized takes size for the end of the segment's file, and tells how much of it is
+// worth reading ahead.
+func (w *walker) sized(size int64) {
+	w.fr.limit = size
 	w.fr.ahead = w.ahead
 	w.fr.still = 0
 	if w.seg.base <= w.limit.Base {
@@ -79,7 +91,6 @@ func (w *walker) measure() error {
 			w.fr.ahead = left
 		}
 	}
-	return nil
 }
 
 // step returns the next record below the limit, as it stands in the buffer:
