@@ -15,8 +15,11 @@ const (
 	zeroStep = 64 << 10
 	// zeroSync is what is synced at once: a commit's sync that comes meanwhile has to
 	// wait for it. With less the file system commits its journal more often, which slows
-	// down all of them.
-	zeroSync = 256 << 10
+	// down all of them. Of small writes so many fit into the zeros that hardly one in a
+	// hundred commits has to wait, if more is synced at once.
+	zeroSync      = 256 << 10
+	zeroSyncSmall = 512 << 10
+	zeroSmall     = 4 << 10 // what a small write is
 	// zeroAhead is how far ahead of the records a large segment is zeroed.
 	zeroAhead = 1 << 20
 	// zeroMaxWrite: with larger writes zeroing costs more than it saves.
@@ -48,6 +51,7 @@ type zeroer struct {
 	pos  int64 // end of the records
 	end  int64 // end of records and zeros
 	want bool  // the records have come near to the end
+	last int64 // size of the last write
 }
 
 func (z *zeroer) start(l *Log) {
@@ -99,7 +103,7 @@ func (z *zeroer) claim(end int64) {
 func (z *zeroer) extend(pos, n int64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.pos = pos
+	z.pos, z.last = pos, n
 	if z.on && n <= zeroMaxWrite && z.end-pos < z.ahead()/2 {
 		z.want = true
 		signal(z.signals)
@@ -110,6 +114,16 @@ func (z *zeroer) extend(pos, n int64) {
 func (z *zeroer) ahead() int64 {
 	want := min(zeroAhead, max(zeroStep, z.pos))
 	return min(want, max(0, z.l.rollBytes-z.pos))
+}
+
+// syncAt is how many zeros to sync at once.
+func (z *zeroer) syncAt() int64 {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.last <= zeroSmall {
+		return zeroSyncSmall
+	}
+	return zeroSync
 }
 
 func (z *zeroer) run() {
@@ -158,7 +172,7 @@ func (z *zeroer) fill(f vfs.File, base uint64) error {
 			return fmt.Errorf("zero ahead in segment %d: %w", base, err)
 		}
 		unsynced += n
-		if unsynced >= zeroSync || n == 0 && unsynced > 0 {
+		if unsynced >= z.syncAt() || n == 0 && unsynced > 0 {
 			if err := z.sync(f, base); err != nil {
 				return err
 			}
