@@ -82,9 +82,20 @@ func writerChild(args []string) error {
 		Sync:         evlog.SyncPolicy(1 + rng.IntN(3)),
 		SyncInterval: 2 * time.Millisecond, NoPreallocate: rng.IntN(2) == 0,
 	}
+	if rng.IntN(3) == 0 {
+		opts.SegmentBytes += 200_000 // so much that zeros are written ahead
+	}
 	l, err := evlog.Open(background, dir, opts)
 	if err != nil {
 		return err
+	}
+	if rng.IntN(3) == 0 { // what is killed then was opened after a clean close
+		if err := l.Close(); err != nil {
+			return err
+		}
+		if l, err = evlog.Open(background, dir, opts); err != nil {
+			return err
+		}
 	}
 	var mu sync.Mutex // guards n and stdout
 	n := 0
