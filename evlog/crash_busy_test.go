@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,7 +44,8 @@ func TestCrash_BesideTheSyncOfOpening(t *testing.T) {
 			w.model = shownToNobody(t, w.p)
 		}
 		for range 1 + rng.IntN(3) {
-			o := &lateOpening{w: w, seed: seed, rng: rng, copied: copied && w.model.Next() == 0}
+			o := &busyLog{w: w, seed: seed, rng: rng, calls: 6, copied: copied && w.model.Next() == 0}
+			o.chooseLateSync()
 			o.run(t)
 			if t.Failed() {
 				return
@@ -78,43 +80,115 @@ func shownToNobody(t *testing.T, p place) *evtest.Model {
 	return model
 }
 
-// lateOpening is one opening, whose first directory sync is late, and what is done
-// beside it.
-type lateOpening struct {
+// Zeros are written and synced ahead of the records, beside everything else. Power
+// fails before operations, the disk is full, or dies, where zeros are written and
+// synced, and elsewhere: what somebody was told or shown is there. (I1, I2, I3, I5)
+func TestCrash_BesideZeros(t *testing.T) {
+	evtest.Seeds(t, 500, func(t *testing.T, seed uint64) {
+		rng := evtest.Rand(seed)
+		w := newWorld(t, seed, evlog.Options{
+			SegmentBytes: 64<<10 + rng.Int64N(200<<10), BufferBytes: 1 + rng.Int64N(8000),
+			Sync: evlog.SyncPolicy(1 + rng.IntN(3)), SyncInterval: time.Millisecond,
+		})
+		w.opts.Clock = nil
+		require.NoError(t, w.run("open, append 3, roll, append 2, close"))
+		for range 1 + rng.IntN(2) {
+			o := &busyLog{w: w, seed: seed, rng: rng, calls: 40}
+			o.settled.Store(true)
+			o.chooseTrouble()
+			o.run(t)
+			if t.Failed() {
+				return
+			}
+			m := w.m.Crash(rng.Uint64())
+			m.SetCapacity(-1)
+			w.m, w.p = m, onFS(t, m)
+			out := w.p.image(t).Writer()
+			require.NoError(t, out.Err, o)
+			require.NoError(t, w.model.Crashed(out.Recs), o)
+		}
+	})
+}
+
+// busyLog is a log from its opening on, with several things that are done at once.
+type busyLog struct {
 	w      *world
 	seed   uint64
 	rng    *rand.Rand
+	calls  int  // of each caller, at most
 	copied bool // nothing of what is there is durable
 
-	fails   vfs.OpKind // which of its two syncs; 0: neither
-	cause   error      // of that
+	late    bool       // the first directory sync is
 	after   int64      // it goes on after so many changes
+	fails   vfs.OpKind // which of the two syncs of opening; 0: neither
+	cause   error      // of what fails
+	trouble func(op vfs.Op) error
+	name    string // of the trouble
 	settled atomic.Bool
-	open    atomic.Pointer[evlog.Log]
 	did     string
 }
 
-func (o *lateOpening) String() string {
-	return fmt.Sprintf("seed %d: copied %v, fails: %v %v, late by %d changes, beside: %s, %+v",
-		o.seed, o.copied, o.fails, o.cause, o.after, o.did, o.w.opts)
+func (o *busyLog) String() string {
+	return fmt.Sprintf("seed %d: copied %v, late by %d changes: %v, fails: %v %s %v, beside: %s, %+v",
+		o.seed, o.copied, o.after, o.late, o.fails, o.name, o.cause, o.did, o.w.opts)
 }
 
-func (o *lateOpening) run(t *testing.T) {
-	w, rng, m := o.w, o.rng, o.w.m
-	o.after = rng.Int64N(25)
-	switch rng.IntN(6) {
+// chooseLateSync decides how late the sync of opening is, and how it ends.
+func (o *busyLog) chooseLateSync() {
+	o.late, o.after = true, o.rng.Int64N(25)
+	switch o.rng.IntN(6) {
 	case 0: // it loses what it was to make durable
 		if o.copied {
 			break // nothing shows later that the names are lost
 		}
 		o.fails, o.cause = vfs.OpDirSync, errDying
-		m.FailSync(vfs.OpDirSync, notAbove, 1, errDying)
+		o.w.m.FailSync(vfs.OpDirSync, notAbove, 1, errDying)
 	case 1:
 		o.fails, o.cause = vfs.OpDirSync, syscall.ENOSPC
 	case 2:
 		o.fails, o.cause = vfs.OpSyncParent, syscall.EIO
 	}
-	fsys, let := o.late(t)
+}
+
+// chooseTrouble decides what is wrong with zeros, or with the disk.
+func (o *busyLog) chooseTrouble() {
+	m, left := o.w.m, atomic.Int64{}
+	left.Store(o.rng.Int64N(6))
+	ahead := func(op vfs.Op) bool { // nobody else writes so much
+		return op.Kind == vfs.OpWrite && op.Len >= 32<<10 && strings.HasSuffix(op.Name, ".log")
+	}
+	switch o.rng.IntN(7) {
+	case 0:
+		o.name = "none"
+	case 1:
+		o.name, o.cause = "no space is allocated", syscall.ENOSPC
+		o.trouble = func(op vfs.Op) error {
+			if op.Kind == vfs.OpAllocate && left.Add(-1) < 0 {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+	case 2, 3:
+		o.name, o.cause = "zeros are written in part", []error{syscall.ENOSPC, syscall.EIO}[o.rng.IntN(2)]
+		n := o.rng.IntN(60 << 10)
+		o.trouble = func(op vfs.Op) error {
+			if ahead(op) && left.Add(-1) < 0 {
+				return &vfs.ShortWrite{N: n, Err: o.cause}
+			}
+			return nil
+		}
+	case 4, 5:
+		o.name, o.cause = "a sync fails", errDying
+		m.FailSync(vfs.OpSyncData|vfs.OpSync, "*.log", 1+o.rng.IntN(40), errDying)
+	case 6:
+		o.name, o.cause = "the disk is full", syscall.ENOSPC
+		m.SetCapacity(m.Used() + 70<<10 + o.rng.Int64N(200<<10))
+	}
+}
+
+func (o *busyLog) run(t *testing.T) {
+	w, rng, m := o.w, o.rng, o.w.m
+	fsys, let := o.fsys(t)
 	defer let()
 	opts := w.opts
 	l, err := evlog.Open(vfs.NewContext(w.p.ctx, fsys), w.p.dir, &opts)
@@ -122,7 +196,6 @@ func (o *lateOpening) run(t *testing.T) {
 		o.told(t, "open", err)
 		return
 	}
-	o.open.Store(l)
 	o.beside(t, l)
 	let()
 	if rng.IntN(3) > 0 {
@@ -137,8 +210,8 @@ func (o *lateOpening) run(t *testing.T) {
 	}
 }
 
-// late is the file system of an opening.
-func (o *lateOpening) late(t *testing.T) (vfs.FS, func()) {
+// fsys is the file system, and what lets the late sync go on.
+func (o *busyLog) fsys(t *testing.T) (vfs.FS, func()) {
 	m := o.w.m
 	free := make(chan struct{})
 	let := sync.OnceFunc(func() { close(free) })
@@ -146,7 +219,7 @@ func (o *lateOpening) late(t *testing.T) (vfs.FS, func()) {
 	time.AfterFunc(time.Duration(o.rng.IntN(3000))*time.Microsecond, let)
 	var dirSync, parent atomic.Bool
 	var changes atomic.Int64
-	every := 1 + o.rng.Int64N(12)
+	every := 1 + o.rng.Int64N(2*int64(o.calls))
 	return vfs.Inject(m, func(op vfs.Op) error {
 		if op.Kind&changesLog == 0 {
 			return nil
@@ -158,7 +231,11 @@ func (o *lateOpening) late(t *testing.T) (vfs.FS, func()) {
 		if n%every == 0 {
 			o.powerFails(t, op, o.seed*1009+uint64(n))
 		}
+		if o.trouble != nil {
+			return o.trouble(op)
+		}
 		switch {
+		case !o.late:
 		case op.Kind == vfs.OpDirSync && dirSync.CompareAndSwap(false, true):
 			<-free
 		case op.Kind == vfs.OpSyncParent && parent.CompareAndSwap(false, true):
@@ -177,7 +254,7 @@ func (o *lateOpening) late(t *testing.T) (vfs.FS, func()) {
 }
 
 // powerFails looks at what a power failure would leave now.
-func (o *lateOpening) powerFails(t *testing.T, op vfs.Op, seed uint64) {
+func (o *busyLog) powerFails(t *testing.T, op vfs.Op, seed uint64) {
 	var left *vfs.Mem
 	model := o.w.model.CloneWith(func() { left = o.w.m.Crash(seed) })
 	if o.copied && model.Next() == 0 {
@@ -190,7 +267,7 @@ func (o *lateOpening) powerFails(t *testing.T, op vfs.Op, seed uint64) {
 
 // told judges the end of a call: a success only after the names were durable, and an
 // error only where there is reason for one.
-func (o *lateOpening) told(t *testing.T, what string, err error) bool {
+func (o *busyLog) told(t *testing.T, what string, err error) bool {
 	var behind *evlog.OffsetError
 	switch {
 	case err == nil && (!o.settled.Load() || o.fails != 0):
@@ -198,7 +275,7 @@ func (o *lateOpening) told(t *testing.T, what string, err error) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, evlog.ErrClosed), errors.Is(err, context.Canceled), errors.As(err, &behind):
-	case o.fails != 0 && errors.Is(err, o.cause):
+	case o.cause != nil && errors.Is(err, o.cause):
 	default:
 		t.Errorf("%s: %v\n%v", what, err, o)
 	}
@@ -206,7 +283,7 @@ func (o *lateOpening) told(t *testing.T, what string, err error) bool {
 }
 
 // beside does several things at once.
-func (o *lateOpening) beside(t *testing.T, l *evlog.Log) {
+func (o *busyLog) beside(t *testing.T, l *evlog.Log) {
 	w := o.w
 	ctx, cancel := context.WithCancel(w.p.ctx)
 	defer cancel()
@@ -249,7 +326,7 @@ func (o *lateOpening) beside(t *testing.T, l *evlog.Log) {
 		seed := o.rng.Uint64()
 		all.Go(func() {
 			g := evtest.NewGen(seed)
-			for i := range 1 + g.Rng.IntN(6) {
+			for i := range 1 + g.Rng.IntN(o.calls) {
 				if !o.call(t, l, g, c, i) {
 					return
 				}
@@ -304,7 +381,7 @@ func (o *lateOpening) beside(t *testing.T, l *evlog.Log) {
 }
 
 // call is one call of one of several callers; false is the last one.
-func (o *lateOpening) call(t *testing.T, l *evlog.Log, g *evtest.Gen, c, i int) bool {
+func (o *busyLog) call(t *testing.T, l *evlog.Log, g *evtest.Gen, c, i int) bool {
 	w := o.w
 	batch := g.Batch(3)
 	for j := range batch {
