@@ -177,7 +177,18 @@ func (o *busyLog) chooseTrouble() {
 			}
 			return nil
 		}
-	case 4, 5:
+	case 4:
+		o.name, o.cause = "a sync beside zeros fails", errDying
+		o.trouble = func(op vfs.Op) error {
+			switch {
+			case ahead(op) && left.Add(-1) == 0:
+				m.FailSync(vfs.OpSyncData, "*.log", 1, errDying)
+			case op.Kind == vfs.OpSyncData && strings.HasSuffix(op.Name, ".log"):
+				time.Sleep(100 * time.Microsecond) // it may take records along that others have written
+			}
+			return nil
+		}
+	case 5:
 		o.name, o.cause = "a sync fails", errDying
 		m.FailSync(vfs.OpSyncData|vfs.OpSync, "*.log", 1+o.rng.IntN(40), errDying)
 	case 6:
@@ -250,6 +261,9 @@ func (o *busyLog) fsys(t *testing.T) (vfs.FS, func()) {
 		if op.Kind == vfs.OpSyncParent && err == nil {
 			o.settled.Store(true)
 		}
+		if errors.Is(err, errDying) {
+			time.Sleep(time.Millisecond) // others sync meanwhile, and find nothing left to be written
+		}
 	}), let
 }
 
@@ -260,6 +274,7 @@ func (o *busyLog) powerFails(t *testing.T, op vfs.Op, seed uint64) {
 	if o.copied && model.Next() == 0 {
 		return // nobody was told or shown anything
 	}
+	left.SetCapacity(-1) // or what follows damage could not be saved
 	if err := survives(t, left, model); err != nil {
 		t.Errorf("power fails before %v: %v\n%v", op, err, o)
 	}
