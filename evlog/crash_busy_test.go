@@ -84,7 +84,7 @@ func shownToNobody(t *testing.T, p place) *evtest.Model {
 // fails before operations, the disk is full, or dies, where zeros are written and
 // synced, and elsewhere: what somebody was told or shown is there. (I1, I2, I3, I5)
 func TestCrash_BesideZeros(t *testing.T) {
-	evtest.Seeds(t, 500, func(t *testing.T, seed uint64) {
+	evtest.Seeds(t, 300, func(t *testing.T, seed uint64) {
 		rng := evtest.Rand(seed)
 		w := newWorld(t, seed, evlog.Options{
 			SegmentBytes: 64<<10 + rng.Int64N(200<<10), BufferBytes: 1 + rng.Int64N(8000),
@@ -93,7 +93,7 @@ func TestCrash_BesideZeros(t *testing.T) {
 		w.opts.Clock = nil
 		require.NoError(t, w.run("open, append 3, roll, append 2, close"))
 		for range 1 + rng.IntN(2) {
-			o := &busyLog{w: w, seed: seed, rng: rng, calls: 40}
+			o := &busyLog{w: w, seed: seed, rng: rng, calls: 25}
 			o.settled.Store(true)
 			o.chooseTrouble()
 			o.run(t)

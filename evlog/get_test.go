@@ -123,7 +123,7 @@ func TestGet_BehindDamage(t *testing.T) {
 func TestGet_ValuesThatHoldRecords(t *testing.T) {
 	for name, inner := range map[string]func(offset uint64) []byte{
 		"the same offset": func(offset uint64) []byte {
-			return evtest.EncodeRec(evtest.RecOf(evlog.Record{Offset: offset, Value: []byte("not here")}))
+			return evtest.EncodeRec(evtest.RecOf(evlog.Record{Offset: offset, Value: []byte("not appended here")}))
 		},
 		"those that follow": func(offset uint64) (b []byte) {
 			for next := offset; next < offset+3; next++ {
@@ -148,8 +148,18 @@ func TestGet_ValuesThatHoldRecords(t *testing.T) {
 			require.NoError(t, err)
 			defer f.Close()
 			whole := p.image(t)[evtest.SegmentFile(0)]
+			var bits []int
+			for _, pos := range evtest.DecodeSegment(0, whole).Pos {
+				for bit := range 32 { // of the length, which leads to the next record
+					bits = append(bits, 8*int(pos)+bit)
+				}
+			}
+			rng := evtest.Rand(evtest.Seed(t))
+			for range evtest.Count(10_000) {
+				bits = append(bits, rng.IntN(8*len(whole)))
+			}
 			damaged := 0
-			for bit := range 8 * len(whole) {
+			for _, bit := range bits {
 				_, err := f.WriteAt([]byte{whole[bit/8] ^ 1<<(bit%8)}, int64(bit/8))
 				require.NoError(t, err)
 				r := p.reader(t, nil)

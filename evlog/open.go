@@ -20,7 +20,7 @@ import (
 // and makes everything before it durable. Acknowledged data that is damaged or
 // missing is ErrCorrupt, and nothing is changed. After a clean close, that the
 // names of the files are durable is made sure of beside what comes next: the first
-// append and the first read wait for it, and where it fails the log is poisoned
+// append, flush or read waits for it, and where it fails the log is poisoned
 // (ErrPoisoned). ctx ends a long opening; it has no meaning for the opened log.
 func Open(ctx context.Context, dir string, opts *Options) (l *Log, err error) {
 	o, err := opts.withDefaults()

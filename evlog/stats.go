@@ -78,6 +78,6 @@ type Stats struct {
 	// with nothing buffered, and given out after all by a writer that opens a log
 	// with nothing behind them.
 	NextOffset  uint64
-	DurableNext uint64 // first offset that is not durable
+	DurableNext uint64 // first offset that is not durable; what opening found counts: see Open
 	Buffered    int64  // bytes accepted and not yet written
 }
