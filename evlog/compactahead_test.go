@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,23 +74,27 @@ func TestCompact_EndsReadingAhead(t *testing.T) {
 	for _, at := range []int64{first, second} {
 		for _, c := range []struct {
 			name string
-			stop func(l *evlog.Log, cancel func(), failing *atomic.Bool)
+			stop func(l *evlog.Log, cancel func(), failing, full *atomic.Bool)
 			want error
 		}{
-			{"cancelled", func(_ *evlog.Log, cancel func(), _ *atomic.Bool) { cancel() }, context.Canceled},
-			{"closed", func(l *evlog.Log, _ func(), _ *atomic.Bool) {
+			{"cancelled", func(_ *evlog.Log, cancel func(), _, _ *atomic.Bool) { cancel() }, context.Canceled},
+			{"closed", func(l *evlog.Log, _ func(), _, _ *atomic.Bool) {
 				go l.Close()
 				_, err := l.Compact(background, nil) // waits for the first one, or for Close to have come
 				require.ErrorIs(t, err, evlog.ErrClosed)
 			}, evlog.ErrClosed},
-			{"cannot be read", func(_ *evlog.Log, _ func(), failing *atomic.Bool) { failing.Store(true) }, bad},
-			{"panics", func(*evlog.Log, func(), *atomic.Bool) { panic("by the caller") }, evlog.ErrPoisoned},
+			{"cannot be read", func(_ *evlog.Log, _ func(), failing, _ *atomic.Bool) { failing.Store(true) }, bad},
+			{"disk full", func(_ *evlog.Log, _ func(), _, full *atomic.Bool) { full.Store(true) }, syscall.ENOSPC},
+			{"panics", func(*evlog.Log, func(), *atomic.Bool, *atomic.Bool) { panic("by the caller") }, evlog.ErrPoisoned},
 		} {
 			t.Run(fmt.Sprintf("%s/%dMiB", c.name, at>>20), func(t *testing.T) {
 				p, m := inMem(t)
 				longKeyed(t, p)
-				var failing atomic.Bool
+				var failing, full atomic.Bool
 				q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+					if full.Load() && op.Kind == vfs.OpWrite && strings.HasSuffix(op.Name, ".tmp") {
+						return syscall.ENOSPC
+					}
 					if failing.Load() && op.Kind == vfs.OpRead && op.Name == evtest.SegmentFile(0) {
 						return bad
 					}
@@ -103,7 +108,7 @@ func TestCompact_EndsReadingAhead(t *testing.T) {
 				o.Progress = func(done, _ int64) {
 					if !stopped && done > at {
 						stopped = true
-						c.stop(l, cancel, &failing)
+						c.stop(l, cancel, &failing, &full)
 					}
 					if stopped {
 						time.Sleep(10 * time.Millisecond) // for what Close has cancelled to be so
