@@ -77,17 +77,16 @@ func (r *Reader) quickly(ctx context.Context, s *segFile, offset uint64, d forma
 // is wanted must be valid, or nobody knows that it is a record: a damaged length may
 // lead into a value, and a value may hold a whole record, with that very offset.
 func (r *Reader) pick(b []byte, at, offset, end uint64) (rec Record, ok bool) {
-	for lowest, seen := at, uint64(1); ; seen++ {
-		h, err := format.Parse(b, lowest)
-		if err != nil || seen == 1 && h.Offset != at || h.Offset >= end {
-			return rec, false
-		}
-		if h.Offset >= offset {
-			r.visited.Add(seen)
-			return recordOf(b[:h.Size()]).Clone(), true
-		}
-		b, lowest = b[h.Size():], h.Offset+1
+	if len(b) < format.HeaderSize || format.OffsetOf(b) != at {
+		return rec, false
 	}
+	n, lowest, before := format.RunBelow(b, at, offset)
+	h, err := format.Parse(b[n:], max(lowest, offset))
+	if err != nil || h.Offset >= end {
+		return rec, false
+	}
+	r.visited.Add(uint64(before) + 1)
+	return recordOf(b[n : n+int(h.Size())]).Clone(), true
 }
 
 // first returns the walker's first record, which stays valid.

@@ -182,13 +182,20 @@ func (h Header) Value(record []byte) []byte {
 // to back, and the lowest offset that may follow them. It tests all that Check
 // and CheckBody do, but does not say why a record is none.
 func Run(b []byte, lowest uint64) (n int, next uint64) {
+	n, next, _ = RunBelow(b, lowest, MaxOffset+1)
+	return n, next
+}
+
+// RunBelow is Run that ends before the first record with this offset or a higher
+// one, and tells how many records there are.
+func RunBelow(b []byte, lowest, below uint64) (n int, next uint64, records int) {
 	le := binary.LittleEndian
 	for len(b)-n >= HeaderSize {
 		r := b[n:]
 		length := le.Uint32(r)
 		offset := le.Uint64(r[8:])
 		if length-minLength > MaxLength-minLength || int64(length)+crcEnd > int64(len(r)) ||
-			uint32(le.Uint16(r[26:])) > length-minLength || offset < lowest || offset > MaxOffset {
+			uint32(le.Uint16(r[26:])) > length-minLength || offset < lowest || offset >= below {
 			break
 		}
 		size := crcEnd + int(length)
@@ -197,8 +204,9 @@ func Run(b []byte, lowest uint64) (n int, next uint64) {
 		}
 		n += size
 		lowest = offset + 1
+		records++
 	}
-	return n, lowest
+	return n, lowest, records
 }
 
 // Parse checks and reads the record at the start of b, of which b holds
