@@ -292,8 +292,9 @@ func (s *segFile) header(dir vfs.Dir) (h format.IndexHeader, ok bool, err error)
 	return x.header, true, nil
 }
 
-// maxSparse bounds a sparse index made by reading: 192 KiB.
-const maxSparse = 8192
+// maxSparse bounds a sparse index made by reading: 480 KiB, so that it need not get
+// coarser for a segment of the default size.
+const maxSparse = 20_480
 
 // sparse is a sparse index made by reading a segment that has none: an active
 // one in another process, or one whose .idx is missing. It grows with what is

@@ -180,3 +180,45 @@ func TestGet_ValuesThatHoldRecords(t *testing.T) {
 		})
 	}
 }
+
+// A look-up in a segment with as many index entries as one of the default size has
+// reads the index once and then never again, whatever is looked up; in a larger one it
+// reads at most one block of it.
+func TestGet_ReadsTheIndexOnce(t *testing.T) {
+	const whole = evlog.DefaultSegmentBytes / evlog.DefaultIndexBytes
+	for name, c := range map[string]struct{ records, step, most int }{
+		"default": {whole, 1, 0},
+		"larger":  {2 * whole, 97, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, m := inMem(t)
+			l := p.open(t, &evlog.Options{IndexBytes: 1}) // an entry for each record
+			_, err := l.Append(p.ctx, numbered(0, c.records)...)
+			require.NoError(t, err)
+			require.NoError(t, l.Roll(p.ctx))
+			quiet(t, p)
+			reads := 0
+			q := p.on(vfs.Inject(m, func(op vfs.Op) error {
+				if op.Kind == vfs.OpRead && strings.HasSuffix(op.Name, ".idx") {
+					reads++
+				}
+				return nil
+			}))
+			r := q.reader(t, nil)
+			get := func(offset int) {
+				rec, err := r.Get(q.ctx, uint64(offset))
+				require.NoError(t, err)
+				require.EqualValues(t, offset, rec.Offset)
+			}
+			for i := 0; i < c.records; i += 7 {
+				get(i)
+			}
+			require.NotZero(t, reads)
+			for i := 0; i < c.records; i += c.step {
+				before := reads
+				get(i * 31 % c.records)
+				require.LessOrEqual(t, reads-before, c.most, "offset %d", i*31%c.records)
+			}
+		})
+	}
+}

@@ -94,13 +94,15 @@ type index struct {
 	f      vfs.File
 	header format.IndexHeader
 
-	mu     sync.Mutex                  // guards blocks
+	mu     sync.Mutex                  // guards what follows
 	blocks map[int][]format.IndexEntry // decoded, at most maxIndexBlocks
+	firsts map[int]format.IndexEntry   // of each block that was ever read: 24 bytes for 700 KiB of the segment
 }
 
-// maxIndexBlocks bounds what one open index keeps in memory: 128 KiB, the whole
-// index of a segment of 20 MiB.
-const maxIndexBlocks = 32
+// maxIndexBlocks bounds the blocks that one open index keeps in memory: 512 KiB, the
+// whole index of a segment of 85 MiB, so of one of the default size. A look-up in a
+// larger one reads a block.
+const maxIndexBlocks = 128
 
 // openIndex opens the index of a segment and compares it with the segment's
 // file. An error for which noIndex holds means: scan.
@@ -117,7 +119,7 @@ func openIndex(dir vfs.Dir, base uint64, log vfs.File) (*index, error) {
 		f.Close()
 		return nil, err
 	}
-	return &index{f: f, header: h, blocks: map[int][]format.IndexEntry{}}, nil
+	return &index{f: f, header: h, blocks: map[int][]format.IndexEntry{}, firsts: map[int]format.IndexEntry{}}, nil
 }
 
 func readIndexHeader(f vfs.File) (format.IndexHeader, error) {
@@ -183,28 +185,29 @@ func (x *index) entry(i int) (format.IndexEntry, error) {
 	return block[i%format.IndexBlockEntries], nil
 }
 
-// last looks for the block first: the entries of one are searched as they lie.
+// last looks for the block first, by what is known of blocks that are not in memory
+// any more; the entries of one are searched as they lie.
 func (x *index) last(before func(format.IndexEntry) bool) (e format.IndexEntry, ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	block := func(i int) (b []format.IndexEntry) {
-		if err == nil {
-			b, err = x.blockLocked(i)
-		}
-		return b
-	}
 	i := sort.Search(x.header.IndexBlocks(), func(i int) bool {
-		b := block(i)
-		return err != nil || !before(b[0])
+		first, ok := x.firsts[i]
+		if !ok && err == nil {
+			var b []format.IndexEntry
+			if b, err = x.blockLocked(i); err == nil {
+				first = b[0]
+			}
+		}
+		return err != nil || !before(first)
 	})
 	if err != nil || i == 0 {
 		return e, false, err
 	}
-	b := entrySlice(block(i - 1))
+	b, err := x.blockLocked(i - 1)
 	if err != nil {
 		return e, false, err
 	}
-	return b.last(before)
+	return entrySlice(b).last(before)
 }
 
 func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
@@ -224,9 +227,12 @@ func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
 		return nil, err
 	}
 	if len(x.blocks) >= maxIndexBlocks {
-		clear(x.blocks)
+		for old := range x.blocks {
+			delete(x.blocks, old)
+			break
+		}
 	}
-	x.blocks[i] = b
+	x.blocks[i], x.firsts[i] = b, b[0]
 	return b, nil
 }
 

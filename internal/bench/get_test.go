@@ -13,9 +13,9 @@ import (
 
 func BenchmarkGet(b *testing.B) {
 	// The last ones are more than a reader keeps open.
-	for _, c := range []struct{ segments, segmentBytes int64 }{{4, 4 << 20}, {32, 4 << 20}, {200, 256 << 10}} {
+	for _, c := range []struct{ segments, segmentBytes int64 }{{4, 4 << 20}, {32, 4 << 20}, {2, 64 << 20}, {200, 256 << 10}} {
 		for _, reader := range []string{"own", "other"} {
-			b.Run(fmt.Sprintf("value=100B/segments=%d/reader=%s", c.segments, reader), func(b *testing.B) {
+			b.Run(fmt.Sprintf("value=100B/segments=%dx%s/reader=%s", c.segments, sizeName(c.segmentBytes), reader), func(b *testing.B) {
 				dir := b.TempDir()
 				records := limit.Records(1000, 100)
 				l := openLog(b, dir, &evlog.Options{Sync: evlog.SyncFlush, SegmentBytes: c.segmentBytes})
