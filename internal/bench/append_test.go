@@ -68,7 +68,7 @@ func (a *appender) limit(name string, zeroed int64) *turns.Side {
 }
 
 func (a *appender) sqlite() *turns.Side {
-	db := newSQLite(a.b)
+	db := newSQLite(a.b).grown(a.records)
 	s := &turns.Side{Name: "sqlite", Ops: syncsInTurn / a.callers * a.callers}
 	s.Run = func(ops int) {
 		now := time.Now().UnixMilli()

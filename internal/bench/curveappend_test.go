@@ -49,7 +49,7 @@ func BenchmarkCurveBatch(b *testing.B) {
 func batchCurve(b *testing.B, records []evlog.Record, batch, n int) []*turns.Side {
 	n = min(n, curveTurnBytes/(batch*int(records[0].Size()))) / 2 * 2
 	l := openLog(b, b.TempDir(), nil)
-	db := newSQLite(b)
+	db := newSQLite(b).grown(records)
 	side := func(name string, one func(records []evlog.Record)) *turns.Side {
 		s := &turns.Side{Name: name, Ops: n * batch}
 		s.Run = func(int) {

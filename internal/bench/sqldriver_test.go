@@ -146,6 +146,7 @@ func BenchmarkSQLDriverInsert(b *testing.B) {
 				n = 100
 			}
 			const columns = `(ts_ms, schema, key, value) VALUES (?, ?, ?, ?)`
+			insertSQL(b, s.native, `INSERT INTO log `+columns, records, growing(records), len(records)) // see sqliteLog.grown
 			turns.Take(b, limit.RecordSize(100),
 				&turns.Side{Name: "evlog", Ops: n, Run: func(n int) {
 					insertSQL(b, s.driver, `INSERT INTO log `+columns, records, n, batch)

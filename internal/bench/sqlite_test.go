@@ -34,6 +34,22 @@ func newSQLite(b testing.TB) *sqliteLog {
 	return s
 }
 
+// grown appends so much that the WAL has its full size, from where on it is written
+// over. Until then, for up to a thousand commits, each has a new size to write to the
+// file system's journal and takes up to twice as long: how a table begins, and not how
+// it goes on.
+func (s *sqliteLog) grown(records []evlog.Record) *sqliteLog {
+	s.fill(records, growing(records), 1)
+	return s
+}
+
+// growing is how many records make a WAL of 1,000 pages, where it is checkpointed.
+func growing(records []evlog.Record) int {
+	const bytes = 6 << 20
+	n := int(bytes / records[0].Size())
+	return (n/len(records) + 1) * len(records)
+}
+
 func (s *sqliteLog) prepare(query string) *sql.Stmt {
 	st, err := s.db.Prepare(query)
 	require.NoError(s.b, err)

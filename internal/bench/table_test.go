@@ -26,6 +26,8 @@ func BenchmarkTable(b *testing.B) {
 	}{{"append/callers=1", 1, 50}, {"append/callers=64", 64, 640}} {
 		b.Run(c.name, func(b *testing.B) {
 			l, table := openLog(b, b.TempDir(), nil), openTable(b)
+			inBatches(b, growing(records), records, l.Append) // see sqliteLog.grown
+			inBatches(b, growing(records), records, table.Append)
 			turns.Take(b, limit.RecordSize(100),
 				appendSide("evlog", c.callers, c.ops, records, func(r evlog.Record) error {
 					_, err := l.Append(background, r)
@@ -40,6 +42,8 @@ func BenchmarkTable(b *testing.B) {
 	b.Run("append/batch=1000", func(b *testing.B) {
 		l, table := openLog(b, b.TempDir(), nil), openTable(b)
 		const n = 10_000
+		inBatches(b, growing(records), records, l.Append)
+		inBatches(b, growing(records), records, table.Append)
 		turns.Take(b, limit.RecordSize(100),
 			&turns.Side{Name: "evlog", Ops: n, Run: func(int) { inBatches(b, n, records, l.Append) }},
 			&turns.Side{Name: "table", Ops: n, Run: func(int) { inBatches(b, n, records, table.Append) }})
