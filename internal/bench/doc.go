@@ -45,6 +45,8 @@
 //	NAME-ns/op       what that side takes
 //	ratio-p50        the same of the times of single operations, where they are
 //	                 taken: less moved by a busy machine
+//	ratio-p99        the limit's p99 in parts of evlog's, of all rounds together: 1 is
+//	                 as fast, 0.5 is a slowest hundredth that takes twice as long
 //	records/s        of evlog
 //	fsyncs/op        of evlog, syncs of records
 //	p50-us, p99-us   single operations of evlog; NAME-p50-us of others

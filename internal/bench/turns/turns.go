@@ -3,6 +3,7 @@
 package turns
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -147,10 +148,12 @@ func (s *Side) reportBeside(b *testing.B, other *Side) {
 		b.ReportMetric(r, unit)
 	}
 	b.ReportMetric(other.NsPerOp(), other.Name+"-ns/op")
-	if p50 := s.Lat.Percentile(50); p50 > 0 && other.Name == "limit" && len(other.Lat) > 0 {
-		b.ReportMetric(float64(other.Lat.Percentile(50))/float64(p50), "ratio-p50")
-	}
 	if len(other.Lat) > 0 {
+		for _, p := range []int{50, 99} {
+			if own := s.Lat.Percentile(p); own > 0 && other.Name == "limit" {
+				b.ReportMetric(float64(other.Lat.Percentile(p))/float64(own), fmt.Sprintf("ratio-p%d", p))
+			}
+		}
 		b.ReportMetric(Micros(other.Lat.Percentile(50)), other.Name+"-p50-us")
 		b.ReportMetric(Micros(other.Lat.Percentile(99)), other.Name+"-p99-us")
 	}
