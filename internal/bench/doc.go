@@ -27,9 +27,11 @@
 // the same bytes. Module rivals beside this package has other systems.
 //
 // SQLite is modernc.org/sqlite with a table of the same columns, offset as its
-// primary key, journal_mode=WAL and synchronous=FULL, one connection. Where single
-// commits are measured its WAL has been filled once before, since a commit takes up to
-// twice as long while that file still grows.
+// primary key, journal_mode=WAL and synchronous=FULL, one connection; beside Enqueue
+// it has synchronous=OFF, and each call is a transaction. Where commits are measured
+// its WAL has been filled once before, since a commit takes up to twice as long while
+// that file still grows. Where it is much slower it does fewer operations in a turn,
+// and what counts is the time of one.
 //
 // # Metrics
 //
@@ -41,7 +43,8 @@
 //	                 grows), woken (the limit with its callers as goroutines, each
 //	                 woken when its record is durable; what they cost is no work of
 //	                 a log's), one-caller (evlog with one caller), sqlite,
-//	                 table (package tablelog), native (an SQLite table)
+//	                 sqlite-nosync (without a sync), table (package tablelog),
+//	                 native (an SQLite table)
 //	NAME-ns/op       what that side takes
 //	ratio-p50        the same of the times of single operations, where they are
 //	                 taken: less moved by a busy machine

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +28,7 @@ func BenchmarkEnqueue(b *testing.B) {
 				if segment < 1<<30 {
 					e.ops = int(segment/limit.RecordSize(100)) / batch * batch
 				}
-				turns.Take(b, limit.RecordSize(100), e.evlog(), e.limit())
+				turns.Take(b, limit.RecordSize(100), e.evlog(), e.limit(), e.sqlite())
 			})
 		}
 	}
@@ -104,6 +105,23 @@ func (e *enqueuer) limit() *turns.Side {
 		}
 		if size > e.segment-limit.Buffer {
 			l.Roll()
+		}
+	}
+	return s
+}
+
+// sqlite commits each call, and is given fewer of them in a turn.
+func (e *enqueuer) sqlite() *turns.Side {
+	db := newSQLiteNoSync(e.b).grown(e.records)
+	s := &turns.Side{Name: "sqlite-nosync", Ops: min(5000*e.batch, 20_000)}
+	s.Run = func(ops int) {
+		for i := 0; i < ops; i += e.batch {
+			at, now := i%len(e.records), time.Now().UnixMilli()
+			if e.batch == 1 {
+				db.append(e.records[at], now)
+				continue
+			}
+			db.fill(e.records[at:at+e.batch], e.batch, now)
 		}
 	}
 	return s

@@ -12,7 +12,7 @@ import (
 )
 
 // sqliteLog is what a user would write in place of a log: a table with the
-// offset as its primary key, each commit durable.
+// offset as its primary key.
 type sqliteLog struct {
 	b      testing.TB
 	db     *sql.DB
@@ -20,9 +20,16 @@ type sqliteLog struct {
 	get    *sql.Stmt
 }
 
-func newSQLite(b testing.TB) *sqliteLog {
+// newSQLite makes one of which each commit is durable.
+func newSQLite(b testing.TB) *sqliteLog { return openSQLiteLog(b, "FULL") }
+
+// newSQLiteNoSync makes one that never syncs: what has been committed may be gone after
+// a power failure, and outlives the process, which is more than Enqueue says.
+func newSQLiteNoSync(b testing.TB) *sqliteLog { return openSQLiteLog(b, "OFF") }
+
+func openSQLiteLog(b testing.TB, synchronous string) *sqliteLog {
 	db, err := sql.Open("sqlite", filepath.Join(b.TempDir(), "log.db")+
-		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+		"?_pragma=journal_mode(WAL)&_pragma=synchronous("+synchronous+")")
 	require.NoError(b, err)
 	db.SetMaxOpenConns(1)
 	b.Cleanup(func() { require.NoError(b, db.Close()) })
