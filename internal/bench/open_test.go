@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"database/sql"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,12 +17,21 @@ import (
 	"github.com/evlog-go/evlog/internal/format"
 )
 
+// BenchmarkOpen opens for writing. SQLite has a table of as many rows, and reads the
+// newest one, since evlog knows the next offset once it is open.
 func BenchmarkOpen(b *testing.B) {
+	for _, records := range []int64{1_000_000, 5_000_000} {
+		b.Run(fmt.Sprintf("records=%d/end=clean", records), func(b *testing.B) {
+			m := makeLong(b, records)
+			turns.Take(b, 0, m.evlog(false), m.limit(false), m.sqlite(false))
+		})
+	}
 	for _, segments := range []int{24, 10_000} {
 		for _, end := range []string{"clean", "crashed"} {
 			b.Run(fmt.Sprintf("segments=%d/end=%s", segments, end), func(b *testing.B) {
 				m := makeMany(b, segments, activeBytes)
-				turns.Take(b, 0, m.evlog(end == "crashed"), m.limit(end == "crashed"))
+				crashed := end == "crashed"
+				turns.Take(b, 0, m.evlog(crashed), m.limit(crashed), m.sqlite(crashed))
 			})
 		}
 	}
@@ -40,12 +50,14 @@ func BenchmarkOpenReader(b *testing.B) {
 const (
 	// activeBytes is how much the active segment has.
 	activeBytes = 8 << 20
-	// closedRecords is how many records each closed segment has.
+	// closedRecords is how many records each closed segment of makeMany has.
 	closedRecords = 8
+	// walRecords is how many records are in the WAL of a killed SQLite: about 1,000
+	// pages, as many as there can be before a checkpoint.
+	walRecords = 30_000
 )
 
-// many is a log of many segments, written by hand: by rolling it would take
-// minutes.
+// many is a log of many segments.
 type many struct {
 	b        testing.TB
 	dir      string
@@ -57,6 +69,7 @@ type many struct {
 	idx      []byte // of the active segment, as a clean close leaves it
 }
 
+// makeMany writes the segments by hand: by rolling it would take minutes.
 func makeMany(b testing.TB, segments int, activeBytes int64) *many {
 	m := &many{b: b, dir: b.TempDir(), segments: segments, records: limit.Records(1000, 100)}
 	l, err := evlog.Open(background, m.dir, nil)
@@ -196,4 +209,57 @@ func (m *many) limit(crashed bool) *turns.Side {
 		require.NoError(m.b, f.Close())
 	}
 	return s
+}
+
+// sqlite opens a table and reads its newest row; closing is not timed.
+func (m *many) sqlite(crashed bool) *turns.Side {
+	s := &turns.Side{Name: "sqlite", Ops: 1}
+	var path string
+	if crashed {
+		path, s.Before = m.killed()
+	} else {
+		made := newSQLite(m.b)
+		path = made.path()
+		made.build(m.records, int(m.next))
+		require.NoError(m.b, made.db.Close())
+	}
+	var db *sql.DB
+	var offset uint64
+	s.Run = func(int) {
+		var err error
+		db, err = reopenSQLite(path)
+		require.NoError(m.b, err)
+		var ts, schema int64
+		var key, value []byte
+		require.NoError(m.b, db.QueryRow(`SELECT offset, ts_ms, schema, key, value FROM log ORDER BY offset DESC LIMIT 1`).
+			Scan(&offset, &ts, &schema, &key, &value))
+	}
+	s.After = func() {
+		require.Equal(m.b, m.next, offset) // offsets in the table begin at 1
+		require.NoError(m.b, db.Close())
+	}
+	return s
+}
+
+// killed returns where put puts what there is of a database when its process has
+// been killed, as a copy of one in use: it has a full WAL, and no index of that.
+func (m *many) killed() (path string, put func()) {
+	inUse := newSQLite(m.b)
+	inUse.build(m.records, int(m.next)-walRecords)
+	inUse.exec(`PRAGMA wal_autocheckpoint = 0`)
+	for range walRecords / len(m.records) {
+		inUse.fill(m.records, len(m.records), 1)
+	}
+	wal, err := os.Stat(inUse.path() + "-wal")
+	require.NoError(m.b, err)
+	require.InEpsilon(m.b, 1000*4096, wal.Size(), 0.1)
+	path = filepath.Join(m.b.TempDir(), "killed.db")
+	return path, func() {
+		for _, suffix := range []string{"", "-wal"} {
+			content, err := os.ReadFile(inUse.path() + suffix)
+			require.NoError(m.b, err)
+			m.write(path+suffix, content)
+			syncFile(m.b, path+suffix)
+		}
+	}
 }
