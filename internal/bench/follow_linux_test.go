@@ -29,6 +29,8 @@ const (
 	followOps = 30
 )
 
+// BenchmarkFollow measures from when a record is acknowledged to when a follower has
+// read it. Of an SQLite table he asks again and again.
 func BenchmarkFollow(b *testing.B) {
 	records := limit.Records(100, 100)
 	// In a process of its own the follower gets nothing but the files.
@@ -42,17 +44,21 @@ func BenchmarkFollow(b *testing.B) {
 				_, err := l.Append(background, records[i%len(records)])
 				require.NoError(b, err)
 			}
+			sqliteWrite, sqliteSeen := followSQLite(b, records, c.process)
+			sqlite := followSide("sqlite", sqliteWrite, sqliteSeen)
 			if c.process == "own" {
 				limitWrite, limitSeen := limitOwn(b, records)
 				turns.Take(b, 0,
 					followSide("evlog", write, followOwn(b, l)),
-					followSide("limit", limitWrite, limitSeen))
+					followSide("limit", limitWrite, limitSeen),
+					sqlite)
 				return
 			}
 			p := newLimitPublisher(b, records)
 			turns.Take(b, 0,
 				followSide("evlog", write, startFollower(b, "follow", dir, c.events).seen),
-				followSide("limit", p.write, startFollower(b, "follow-limit", p.Dir).seen))
+				followSide("limit", p.write, startFollower(b, "follow-limit", p.Dir).seen),
+				sqlite)
 		})
 	}
 }
