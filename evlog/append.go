@@ -105,7 +105,7 @@ func (l *Log) accept(ctx context.Context, records []Record, src offsetSource, wa
 	}
 	var now int64
 	if unstamped {
-		now = l.clock.Now().UnixMilli()
+		now = l.stamps.now()
 	}
 	l.lockShortly()
 	if err := l.admitLocked(ctx, size, nil); err != nil {

@@ -26,6 +26,7 @@ type Log struct {
 	config    StoredConfig
 	rollBytes int64 // config.rollBytes()
 	clock     Clock
+	stamps    stamper // clock, for records
 	logger    *slog.Logger
 	lock      *writerLock
 	reader    *Reader

@@ -43,6 +43,7 @@ func Open(ctx context.Context, dir string, opts *Options) (l *Log, err error) {
 		dead:   make(chan struct{}),
 	}
 	l.onEvent = o.OnEvent
+	l.stamps.use(o.Clock)
 	opened := false
 	defer func() {
 		if !opened { // an error, or a caller's hook ended the goroutine
