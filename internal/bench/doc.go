@@ -28,7 +28,7 @@
 //
 // SQLite is modernc.org/sqlite with a table of the same columns, offset as its
 // primary key, journal_mode=WAL and synchronous=FULL, one connection; beside Enqueue
-// it has synchronous=OFF, and each call is a transaction. Where commits are measured
+// it has synchronous=OFF. A batch is one transaction. Where commits are measured
 // its WAL has been filled once before, since a commit takes up to twice as long while
 // that file still grows. Where it is much slower it does fewer operations in a turn,
 // and what counts is the time of one.
@@ -54,7 +54,11 @@
 //	fsyncs/op        of evlog, syncs of records
 //	p50-us, p99-us   single operations of evlog; NAME-p50-us of others
 //	cpu-us/s         processor time for each second of idling
-//	B/record         of all files of a closed log; index-% is the share of .idx
+//	B/record         of all files of a closed log. Here ratio, to the bytes of the
+//	                 records, and ratio-sqlite are of sizes: 1 is as small, more is
+//	                 smaller
+//	index-%          .idx files without their key filters in parts of .log files
+//	filter-B/key     key filters of closed segments, for each different key in one
 //
 // # Benchmarks
 //
@@ -72,7 +76,8 @@
 //	Follow       from acknowledged to seen, one record every 2 ms, ns/op being p50;
 //	             process=other runs this binary once more
 //	Idle         processor time of a follower with nothing to do
-//	Disk         bytes on disk
+//	Disk         bytes on disk; keys=1000 are taken from a thousand, keys=own is another
+//	             in each record, the most that key filters can take
 //	Table        the same work on a log and on package tablelog, a log in an SQLite
 //	             table; its Records, Append and RemoveBelow
 //	SQLDriver*   the log through database/sql (package sqldriver) beside a native

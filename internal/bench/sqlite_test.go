@@ -87,6 +87,14 @@ func (s *sqliteLog) fill(records []evlog.Record, n int, timeMS int64) {
 	require.NoError(s.b, tx.Commit())
 }
 
+// size is how many bytes the database has, the WAL being copied into it.
+func (s *sqliteLog) size() int64 {
+	var pages, page int64
+	require.NoError(s.b, s.db.QueryRow(`PRAGMA page_count`).Scan(&pages))
+	require.NoError(s.b, s.db.QueryRow(`PRAGMA page_size`).Scan(&page))
+	return pages * page
+}
+
 // scan reads all records in order and returns how many there were.
 func (s *sqliteLog) scan() (n int) {
 	rows, err := s.db.Query(`SELECT offset, ts_ms, schema, key, value FROM log ORDER BY offset`)
