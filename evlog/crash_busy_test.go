@@ -337,6 +337,9 @@ func (o *busyLog) beside(t *testing.T, l *evlog.Log) {
 			}
 		})
 	}
+	names, keep := o.rng.IntN(8), o.rng.Uint64N(6)
+	next := l.Stats().NextOffset
+	o.did = []string{"nothing", "roll", "retain", "compact", "reindex", "gate", "close", "roll to"}[names]
 	for c := range 2 + o.rng.IntN(3) {
 		seed := o.rng.Uint64()
 		all.Go(func() {
@@ -348,9 +351,6 @@ func (o *busyLog) beside(t *testing.T, l *evlog.Log) {
 			}
 		})
 	}
-	names, keep := o.rng.IntN(8), o.rng.Uint64N(6)
-	next := l.Stats().NextOffset
-	o.did = []string{"nothing", "roll", "retain", "compact", "reindex", "gate", "close", "roll to"}[names]
 	if o.did == "compact" { // before anybody sees what it does
 		w.model.Compacting(true)
 		w.model.Unfinished(true)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +202,42 @@ func TestFollow_IdleCostsNothing(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, inTime(t, "in process", done), evlog.ErrClosed)
 	_ = g
+}
+
+// Who is woken in the active segment reads the records, and asks nothing about the file.
+func TestFollow_WokenDoesNotAskForTheSize(t *testing.T) {
+	var stats atomic.Int64
+	p := onFS(t, vfs.Inject(vfs.NewMem(), func(op vfs.Op) error {
+		if op.Kind == vfs.OpStat && strings.HasSuffix(op.Name, ".log") {
+			stats.Add(1)
+		}
+		return nil
+	}))
+	l := p.open(t, &evlog.Options{NoPreallocate: true})
+	_, err := l.Append(p.ctx, rec("k", "first"))
+	require.NoError(t, err)
+	seen, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		var last error
+		for r, err := range l.Reader().Follow(p.ctx, 0) {
+			if last = err; err == nil {
+				seen <- string(r.Value)
+			}
+		}
+		done <- last
+	}()
+	require.Equal(t, "first", inTime(t, "the first", seen))
+	require.NotZero(t, stats.Load())
+	stats.Store(0)
+	for i := range 100 {
+		value := fmt.Sprint(i)
+		_, err := l.Append(p.ctx, rec("k", value))
+		require.NoError(t, err)
+		require.Equal(t, value, inTime(t, "woken", seen))
+	}
+	require.Zero(t, stats.Load())
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, inTime(t, "the end", done), evlog.ErrClosed)
 }
 
 func TestFollow_SlowReaderFastWriter(t *testing.T) {

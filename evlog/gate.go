@@ -63,7 +63,7 @@ func (g *Gate) Write(records ...Record) (*Ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := l.clock.Now().UnixMilli()
+	now := l.stamps.now()
 	l.mu.Lock()
 	if l.err != nil || l.gate != g {
 		defer l.mu.Unlock()

@@ -259,6 +259,7 @@ func (h *housekeeper) check(ctx context.Context, base uint64, pace *pacer) {
 
 // whole says what is wrong with the index of a closed segment, or that it lacks a
 // filter. Reindex waits for that: an open file cannot be replaced everywhere.
+// Retention and compaction may be refused meanwhile, and try again.
 func (h *housekeeper) whole(f vfs.File, base uint64) error {
 	h.buildMu.Lock()
 	defer h.buildMu.Unlock()

@@ -96,13 +96,17 @@ type index struct {
 
 	mu     sync.Mutex                  // guards what follows
 	blocks map[int][]format.IndexEntry // decoded, at most maxIndexBlocks
-	firsts map[int]format.IndexEntry   // of each block that was ever read: 24 bytes for 700 KiB of the segment
+	firsts map[int]format.IndexEntry   // the first of each block that was ever read, at most maxIndexFirsts
 }
 
 // maxIndexBlocks bounds the blocks that one open index keeps in memory: 512 KiB, the
 // whole index of a segment of 85 MiB, so of one of the default size. A look-up in a
 // larger one reads a block.
 const maxIndexBlocks = 128
+
+// maxIndexFirsts is enough for an index of 2.7 million entries, so of a segment of
+// 10 GiB. Beyond, a look-up reads some blocks.
+const maxIndexFirsts = 1 << 14
 
 // openIndex opens the index of a segment and compares it with the segment's
 // file. An error for which noIndex holds means: scan.
@@ -232,7 +236,10 @@ func (x *index) blockLocked(i int) ([]format.IndexEntry, error) {
 			break
 		}
 	}
-	x.blocks[i], x.firsts[i] = b, b[0]
+	x.blocks[i] = b
+	if len(x.firsts) < maxIndexFirsts {
+		x.firsts[i] = b[0]
+	}
 	return b, nil
 }
 

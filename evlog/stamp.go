@@ -12,6 +12,9 @@ import (
 // much time has passed: until a millisecond is over, it is not asked again. So a jump
 // is seen a millisecond late at most.
 //
+// A stamp is never changed once it is stored. One that takes the place of a later one is
+// over already, so that the clock is asked again.
+//
 // A Clock that is not the system's is asked each time: it may jump while no time
 // passes.
 type stamper struct {

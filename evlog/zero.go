@@ -15,8 +15,9 @@ const (
 	zeroStep = 64 << 10
 	// zeroSync is what is synced at once: a commit's sync that comes meanwhile has to
 	// wait for it. With less the file system commits its journal more often, which slows
-	// down all of them. Of small writes so many fit into the zeros that hardly one in a
-	// hundred commits has to wait, if more is synced at once.
+	// down all of them. Where writes are small, zeros for hundreds of commits are synced
+	// at once, so that fewer than one commit in a hundred meets that. With larger writes
+	// it is more of them anyhow, and each would wait longer.
 	zeroSync      = 256 << 10
 	zeroSyncSmall = 512 << 10
 	zeroSmall     = 4 << 10 // what a small write is

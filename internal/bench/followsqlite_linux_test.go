@@ -59,7 +59,13 @@ func pollOwn(b *testing.B, path string, last int64) (more func(), seen func() ti
 		}
 		require.NoError(b, p.Close())
 	})
-	return func() { wanted <- struct{}{} }, func() time.Duration { return <-times }
+	more = func() {
+		select {
+		case wanted <- struct{}{}:
+		case <-times: // it has ended, with an error
+		}
+	}
+	return more, func() time.Duration { return <-times }
 }
 
 // pollOther is pollOwn in a process of its own, which is told by a byte.
