@@ -181,7 +181,7 @@ func (o *busyLog) chooseTrouble() {
 		o.name, o.cause = "a sync beside zeros fails", errDying
 		o.trouble = func(op vfs.Op) error {
 			switch {
-			case ahead(op) && left.Add(-1) == 0:
+			case ahead(op) && left.Add(-1) == -1:
 				m.FailSync(vfs.OpSyncData, "*.log", 1, errDying)
 			case op.Kind == vfs.OpSyncData && strings.HasSuffix(op.Name, ".log"):
 				time.Sleep(100 * time.Microsecond) // it may take records along that others have written

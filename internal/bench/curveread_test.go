@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"database/sql"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +36,7 @@ func BenchmarkCurveOpen(b *testing.B) {
 		return []*turns.Side{
 			named("evlog", clean.evlog(false)), named("limit", clean.limit(false)),
 			named("evlog-crash", crashed.evlog(true)), named("limit-crash", crashed.limit(true)),
-			openSQLite(b, int(x)),
+			clean.sqlite(false),
 		}
 	})
 }
@@ -57,28 +55,4 @@ func makeLong(b *testing.B, n int64) *many {
 	}
 	m.segment(int(active), false)
 	return m
-}
-
-// openSQLite opens a database with a table of n rows and reads the last one.
-func openSQLite(b *testing.B, n int) *turns.Side {
-	made := newSQLite(b)
-	records := limit.Records(1000, 100)
-	const together = 100_000
-	for rest := n; rest > 0; rest -= together {
-		made.fill(records, min(rest, together), 1)
-	}
-	var path string
-	require.NoError(b, made.db.QueryRow(`SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&path))
-	var db *sql.DB
-	s := &turns.Side{Name: "sqlite", Ops: 1}
-	s.Run = func(int) {
-		var err error
-		db, err = sql.Open("sqlite", filepath.ToSlash(path)+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
-		require.NoError(b, err)
-		var last int64
-		require.NoError(b, db.QueryRow(`SELECT offset FROM log ORDER BY offset DESC LIMIT 1`).Scan(&last))
-		require.EqualValues(b, n, last)
-	}
-	s.After = func() { require.NoError(b, db.Close()) }
-	return s
 }
